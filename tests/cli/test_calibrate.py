@@ -179,19 +179,6 @@ def test_a_misspelt_coefficient_of_an_engine_is_refused(tmp_path):
     assert ran.code == 2 and "layer_gapp" in ran.err and ran.err.count("\n") == 1
 
 
-def test_two_estimators_stand_side_by_side():
-    words = ("compare", *POINT, "--hardware", "h100_sxm", "--estimator", "serving")
-    actual, printed = answered_once(*words, "--estimator", "economics.planned")
-    one, two = actual["estimators"]
-    assert (one["name"], two["name"]) == ("serving", "economics.planned")
-    for output in (one, two):
-        assert output["answers"]["tpot_ms"] > 0 and output["decode_ms"] and output["prefill_ms"]
-    alone = answer("estimate", *POINT, "--hardware", "h100_sxm")
-    assert one["answers"]["tpot_ms"] == pytest.approx(alone["tpot_ms"])
-    assert answer(*words[:-2], "--estimator", "economics.planned") == actual
-    assert "second over first" in " ".join(printed.split())
-
-
 def test_errors_of_predictions_are_summed_up_by_what_was_measured():
     words = ("compare", "llama-3.1-8b", "--hardware", "h100_sxm", "--measured", str(RUNS))
     said, printed = answered_once(*words)

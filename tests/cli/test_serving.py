@@ -5,7 +5,6 @@ import re
 
 import pytest
 
-from infer_jax.catalog.published import facts, unseen
 from tests.cli.running import answer, answered_once, run
 
 ASKED = ("estimate", "qwen3-32b", "--quant", "fp8", "--estimator", "serving.trtllm")
@@ -32,17 +31,6 @@ def test_more_requests_than_memory_holds_are_told_by_how_many():
     places = re.search(r"decode: 100000 requests are to run at once and (\d+) fit\.", ran.out)
     limit = answer(*ASKED, "--concurrency", "100000")["decode"]["limits"]["requests"]
     assert places and int(places[1]) == math.floor(limit["capacity"])
-
-
-def test_the_shipped_fit_tells_how_wrong_it_was_on_servers_left_out():
-    point = ("estimate", "llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "1")
-    output, printed = answered_once(*point)
-    lengths = output["isl_tokens"], output["osl_tokens"]
-    within = unseen(facts(1.0, lengths))
-    for name in ("ttft", "tpot"):
-        ends = [output[f"{name}_ms"] * end for end in within[name][80]]
-        assert output[f"{name}_interval80_ms"] == pytest.approx(ends)
-    assert "by rows left out of the fit" in " ".join(printed.split())
 
 
 def test_verbs_answer_one_question_alike():

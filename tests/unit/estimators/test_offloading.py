@@ -9,23 +9,15 @@ from infer_jax.estimators import Offload, Offloading, make
 from infer_jax.estimators.offloading.coefficients import Attained
 from infer_jax.estimators.offloading.flags import round_policy, whole_tensor_shares
 from infer_jax.estimators.offloading.search import check_system, search
-from infer_jax.specs import Architecture, Block, Dense, GroupedQuery, Workload
+from infer_jax.specs import Workload
 from tests.unit.estimators.compiled import estimate
 
 GIB = 2.0**30
 SYSTEM = load_system("t4_host").hardware
-OPT = {"opt-6.7b": (32, 4096, 32), "opt-30b": (48, 7168, 56), "opt-175b": (96, 12288, 96)}
 
 
 def opt(name):
-    layers, width, heads = OPT[name]
-    attention = GroupedQuery.of(
-        query_heads=heads, kv_heads=heads, head_width=width / heads, value_width=width / heads
-    )
-    block = Block.of(
-        count=layers, attention=attention, feedforward=Dense.of(width=4 * width, inward=1)
-    )
-    return Architecture.of(width=width, vocabulary=50272, tied=1, blocks=(block,))
+    return load_model(name).architecture
 
 
 WORK = Workload.of(isl=512, osl=32)

@@ -113,21 +113,6 @@ def test_a_format_of_few_rows_is_said_and_one_of_none_has_the_errors_of_what_was
     assert "with weights of 16 bits" in by_verb.trust.says
 
 
-def test_a_profile_of_its_own_server_is_not_borrowed(tmp_path):
-    path = tmp_path / "mine.toml"
-    bands = ("tpot_low", "tpot_high", "ttft_low", "ttft_high")
-    lines = "\n".join(f'{name} = {{ value = 1, source = "mine" }}' for name in bands)
-    path.write_text(
-        f'title = "mine"\nbase = "h100_sxm"\n[serving_bands]\n{lines}\n[sources]\nmine = "runs"\n'
-    )
-    known = trust("serving", make("serving"), ij.load_system(path), "qwen3-32b")
-    assert known.calibrated and known.borrowed_from is None
-    assert "does not say which model" in known.says and not known.covers()
-    path.write_text('title = "mine"\nbase = "mi300x"\n')
-    known = trust("serving", make("serving"), ij.load_system(path), "qwen3-32b")
-    assert known.borrowed_from == "Hopper"
-
-
 @pytest.mark.parametrize("name", ["economics", "kernels.published", "partitioning.planned"])
 def test_what_was_not_fitted_to_servers_says_so(name):
     assert "servers" in said(name, "h100_sxm").says

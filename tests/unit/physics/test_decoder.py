@@ -5,6 +5,7 @@ from itertools import product
 import jax.numpy as jnp
 import pytest
 
+from infer_jax.catalog import load_model
 from infer_jax.physics import decoder
 from infer_jax.specs import (
     Architecture,
@@ -14,22 +15,12 @@ from infer_jax.specs import (
     Format,
     ForwardPass,
     GroupedQuery,
-    Latent,
     Linear,
 )
 
 from .derivatives import agree_at, finite_at
 
 pytestmark = pytest.mark.usefixtures("x64")
-
-
-def llama(layers: int, width: int, heads: int, hidden: int, vocabulary: int) -> Architecture:
-    """A Llama 3: eight key-value heads of 128, two norms a layer and one at the end."""
-    attention = GroupedQuery.of(query_heads=heads, kv_heads=8, head_width=128, value_width=128)
-    dense = Dense.of(width=hidden, inward=2)
-    layer = Block.of(count=layers, attention=attention, feedforward=dense, vectors=2 * width)
-    sizes = {"width": width, "vocabulary": vocabulary, "vectors": width}
-    return Architecture.of(**sizes, tied=0.0, blocks=(layer,))
 
 
 def mixed() -> Architecture:
@@ -48,20 +39,13 @@ def mixed() -> Architecture:
 
 
 @pytest.mark.parametrize(
-    ("layers", "width", "heads", "kilobytes"), [(80, 8192, 64, 327.680), (126, 16384, 128, 516.096)]
+    ("name", "kilobytes"),
+    [("qwen2.5-72b", 327.680), ("llama-3.1-405b", 516.096), ("deepseek-v3", 70.272)],
 )
-def test_published_cache_per_token(layers, width, heads, kilobytes):
-    """Qwen 2.5 72B and Llama 3.1 405B, by Table 1 of arXiv 2505.09343."""
-    arch = llama(layers, width, heads, 1, 1)
+def test_published_cache_per_token(name, kilobytes):
+    """By Table 1 of arXiv 2505.09343."""
+    arch = load_model(name).architecture
     assert float(decoder.cache_bytes(arch, jnp.asarray(1.0))) == 1e3 * kilobytes
-
-
-def test_published_cache_per_token_of_deepseek_v3():
-    """70.272 KB, by Table 1 of arXiv 2505.09343."""
-    latent = Latent.of(query_heads=128, nope_width=128, rope_width=64, value_width=128, kv_rank=512)
-    layer = Block.of(count=61, attention=latent, feedforward=None)
-    arch = Architecture.of(width=7168, vocabulary=1, tied=0.0, blocks=(layer,))
-    assert float(decoder.cache_bytes(arch, jnp.asarray(1.0))) == 70_272
 
 
 def test_stored_bytes_by_hand():
