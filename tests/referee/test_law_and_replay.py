@@ -1,11 +1,20 @@
-"""The law of arrivals beside the replay of the same server, on servers drawn at random."""
+"""Laws of arrivals and of closed loops beside the replay of the same server, drawn at random."""
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.tree_util import Partial
 
 import infer_jax as ij
+from experiments._scheduler.loops import Server, against_replay, idle_host, replayed
+from infer_jax.estimators.serving import Deployment, ServingWorkload, shape
+from infer_jax.estimators.serving.price import PassLaw, pass_time
+from infer_jax.physics import scheduling
+
+from .serving import Machine, law_step
 
 MODELS = ("llama-3.1-8b", "qwen3-32b", "llama-3.1-70b", "qwen3-30b-a3b", "gpt-oss-120b")
 SYSTEMS = ("h100_sxm", "h200_sxm", "b200_sxm", "mi300x", "mi355x")
@@ -73,3 +82,78 @@ def test_they_agree_on_many_servers(engine, count, least_tpot, least_ttft):
         off.append(errors((model, system), load, 6000, engine, **asked))
     ttft, tpot, _ = np.abs(off).T
     assert np.mean(tpot < 0.15) >= least_tpot and np.mean(ttft < 0.25) >= least_ttft
+
+
+MACHINE = Machine(*map(jnp.asarray, (1e-3, 5e-3, 1e-9, 2e-5, 2e-10)))
+
+
+@pytest.fixture(scope="module")
+def estimated():
+    """TTFT and TPOT of the estimator, and what its passes cost a replay; compiled once."""
+    arch = ij.load_model("llama-3.1-8b", quant="fp8").architecture
+    hardware, seen = ij.load_system("h200_sxm").hardware, shape(arch)
+
+    @jax.jit
+    def times(model, work, plan):
+        life = model.estimate_shape(seen, hardware, work, plan)
+        return life.ttft, life.tpot, life.ttft_median, life.places
+
+    @jax.jit
+    def price(model, plan):
+        return PassLaw.of_context(model.context(seen, hardware, plan))
+
+    return times, price
+
+
+# random servers of prompts that take a pass or more: worst and median factor
+WITHIN = {"ttft": (1.2, 1.1), "tpot": (1.07, 1.02), "ttft_median": (1.3, 1.1)}
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_the_estimator_is_near_the_replay_on_random_servers(x64, estimated, overlap):
+    """vLLM's rules, with and without passes put together ahead; clients answer at once."""
+    times, price = estimated
+    model = idle_host().fitted({"vllm.ahead": float(overlap)})
+    rng, off = np.random.default_rng(5), []
+    for _ in range(8):
+        isl, osl = float(rng.integers(6000, 24000)), float(rng.integers(64, 512))
+        budget, load = float(rng.choice([4096, 8192, 16384])), int(rng.integers(2, 24))
+        drawn = bool(rng.integers(2))
+        mean = 0.9 if drawn else 1.0
+        plan = Deployment.of(tp=1, chunk=budget)
+        work = ServingWorkload.of(
+            isl=isl * mean, osl=osl * mean, batch=load, fixed=float(not drawn)
+        )
+        *ours, places = map(float, times(model, work, plan))
+        if load > places:
+            continue
+        step = Partial(pass_time, price(model, plan))
+        server = Server("", "", "", 1.0, isl, osl, budget)
+        there = replayed(step, server, load, drawn, cycles=20, overlap=overlap)
+        off.append([x / getattr(there, name) for name, x in zip(WITHIN, ours, strict=True)])
+    far = np.exp(np.abs(np.log(off)))
+    assert len(far) >= 6
+    for column, (worst, typical) in zip(far.T, WITHIN.values(), strict=True):
+        assert column.max() < worst and np.median(column) < typical
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["sglang", "trtllm"])
+def test_the_estimator_is_near_the_replay_of_other_engines(x64, engine):
+    """Prompts first, and whole prompts beside decodes; `scheduler.py engines` prints more."""
+    far = np.abs(against_replay(engine, 5, seed=3))
+    assert far[:, 0].max() < 0.4 and np.median(far[:, 0]) < 0.07
+    assert far[:, 1].max() < 0.06 and np.median(far[:, 1]) < 0.01
+
+
+def test_a_request_alone_waits_for_its_own_passes(x64):
+    """By hand: what fills the budget beside no other, and the rest; then a pass a token."""
+    one, zero = jnp.ones(1), jnp.asarray(0.0)
+    kinds = scheduling.Kinds(one, 10240.0 * one, 0.0 * one, 128.0 * one)
+    server = scheduling.ServerLimits(*map(jnp.asarray, (8192.0, 256.0, 1e9)))
+    step = law_step(MACHINE, scheduling.mean_context(kinds))
+    answer = jax.jit(lambda load: scheduling.closed_loop(step, kinds, server, load))(1.0)
+    parts = [(8192.0, 0.0), (2048.0, 8192.0)]
+    own = sum(float(step(zero, 1.0, jnp.asarray(n), jnp.asarray(c))) for n, c in parts)
+    assert float(answer.ttft) == pytest.approx(own, rel=0.03)
+    assert float(answer.tpot) == pytest.approx(float(step(1.0, zero, 1.0, zero)), rel=1e-3)
