@@ -8,8 +8,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from itertools import product
+from functools import lru_cache
 
 import numpy as np
 
@@ -89,8 +88,8 @@ class Cells:
 
     def value(self, name: str) -> object:
         """What a cell holds; None where it is absent."""
-        if name in self.values:
-            return self.values[name]
+        if name in self.values or "." not in name:
+            return self.values.get(name)
         inner: object = self.values
         for key in name.split("."):
             inner = inner.get(key) if isinstance(inner, Mapping) else None
@@ -173,14 +172,12 @@ class Cells:
             InputError: one of them is not a number.
         """
         known, ranks = dict[str, float](), dict[float, float]()
-        for name, (template, scale) in product(self.values, templates.items()):
-            match = _pattern(template).fullmatch(name)
-            if not match or (number := self.number(name, scale)) is None:
-                continue
-            if match[2] is None:
-                known[match[1]] = number
-            elif (rank := float(match[2])) <= 100.0:
-                ranks[rank] = number
+        for name, template, kind, rank in _statistics(tuple(templates), tuple(self.values)):
+            number = self.number(name, templates[template])
+            if number is not None and rank is None:
+                known[kind] = number
+            elif number is not None and float(rank) <= 100.0:
+                ranks[float(rank)] = number
         if "median" in known:
             ranks = {50.0: known["median"]} | ranks
         mean = known.get("mean", known.get("avg"))
@@ -196,10 +193,18 @@ class Cells:
         return number if number > MIN_NUMBER else 0.0
 
 
-@cache
-def _pattern(template: str) -> re.Pattern[str]:
-    before, _, after = template.partition("{}")
-    return re.compile(f"{re.escape(before)}{STATISTIC}{re.escape(after)}")
+@lru_cache  # equal in all rows of a table
+def _statistics(
+    templates: tuple[str, ...], names: tuple[str, ...]
+) -> list[tuple[str, str, str, str | None]]:
+    """Names of a template, each with it, with its statistic and, of a percentile, with its rank."""
+    found = []
+    for template in templates:
+        before, _, after = template.partition("{}")
+        pattern = re.compile(f"{re.escape(before)}{STATISTIC}{re.escape(after)}")
+        matches = ((name, pattern.fullmatch(name)) for name in names)
+        found += [(name, template, match[1], match[2]) for name, match in matches if match]
+    return found
 
 
 def read_rows(

@@ -6,8 +6,9 @@ A format is a table of columns, from field to cells, which ``read_record`` reads
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TypeVar
 
 from infer_jax.catalog.cells import Cells, Statistic
@@ -183,21 +184,33 @@ def read_record(
     Raises:
         InputError: a malformed cell.
     """
-    types = {x.name: x.type for x in dataclasses.fields(kind)}  # pyright: ignore
+    types = _types(kind)
     for field_name, column in columns.items():
-        units = {name: SCALES.get(name.rpartition("_")[2], 1.0) for name in column.split()}
-        if types[field_name] is Statistic:
-            found: Iterable[object] = [cells.statistic(units)]
-        elif types[field_name] == tuple[float, ...]:
-            found = map(cells.numbers, units)
-        elif types[field_name] == str | None:
-            found = map(cells.text, units)
-        else:
-            found = (cells.number(name, scale) for name, scale in units.items())
-        value = next((x for x in found if x is not None), None)
-        if value is not None:
-            fields[field_name] = value
+        units, type_of = _units(column), types[field_name]
+        if type_of is Statistic:
+            fields[field_name] = cells.statistic(units)
+            continue
+        for name, scale in units.items():
+            if type_of == tuple[float, ...]:
+                value: object = cells.numbers(name)
+            elif type_of == str | None:
+                value = cells.text(name)
+            else:
+                value = cells.number(name, scale)
+            if value is not None:
+                fields[field_name] = value
+                break
     return kind(**fields)
+
+
+@cache
+def _types(kind: type) -> dict[str, object]:
+    return {x.name: x.type for x in dataclasses.fields(kind)}
+
+
+@cache
+def _units(column: str) -> dict[str, float]:
+    return {name: SCALES.get(name.rpartition("_")[2], 1.0) for name in column.split()}
 
 
 def read_run(cells: Cells, columns: Mapping[str, str], **fields: object) -> Run:
