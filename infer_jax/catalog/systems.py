@@ -23,20 +23,11 @@ from infer_jax.catalog.measured_points import (
     read_measured,
 )
 from infer_jax.catalog.names import chip_of, nearest
-from infer_jax.catalog.sheets import (
-    TEXTS,
-    Sheet,
-    short,
-    table_of,
-    take_coefficients,
-    take_fields,
-    text_of,
-)
+from infer_jax.catalog.sheets import PARTS, TEXTS, Entry, Sheet, short
 from infer_jax.errors import InputError, WrongPartError
 from infer_jax.specs import Chip, Hardware, Spec, leaves
 
 MAX_BASES = 8  # files below a file
-PARTS = [f.name for f in dataclasses.fields(Hardware) if f.metadata["kind"] == "part"]
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -163,23 +154,23 @@ def load_system(name_or_path: str | os.PathLike[str]) -> System:
     sheet = _read(path, ())
     filled = _fill(sheet)
     tables: dict[str, dict[str, float]] = {"": {}}
-    for dotted, value in sheet.numbers.items():
+    for dotted, entry in sheet.entries.items():
         table, _, field = dotted.partition(".") if "." in dotted else ("", "", dotted)
-        tables.setdefault(table, {})[field] = value
+        tables.setdefault(table, {})[field] = entry.value
     own, parts = tables.pop(""), dict[str, Spec]()
     for field in PARTS:
-        cls, numbers = _class_of(field, {}, sheet, str(path)), tables.pop(field, {})
-        _require(cls, numbers, f"{field}.", str(path))
+        cls, numbers = _class_of(field, {}, sheet), tables.pop(field, {})
+        _require(cls, numbers, f"{field}.", sheet)
         parts[field] = cls.of(**numbers)
-    _require(Hardware, own, "", str(path))
+    _require(Hardware, own, "", sheet)
     return System(
         name=path.stem,
         title=sheet.texts["title"],
         released=sheet.texts.get("released", ""),
         hardware=Hardware.of(**own, **parts),
         coefficients=tables,
-        sources=sheet.citations,
-        intervals=sheet.intervals,
+        sources={dotted: entry.citation for dotted, entry in sheet.entries.items()},
+        intervals={dotted: x.ends for dotted, x in sheet.entries.items() if x.ends},
         filled=filled,
         path=path,
         notes=sheet.texts.get("notes", ""),
@@ -205,52 +196,51 @@ def _locate(name: str | os.PathLike[str], user: Path | None) -> Path:
 
 def _read(path: Path, chain: tuple[Path, ...]) -> Sheet:
     """One file over the file it names as its base, number by number."""
-    where, table = str(path), read_toml(path)
-    sheet = Sheet()
+    table, sheet = read_toml(path), Sheet(str(path))
     if isinstance(table.get("silicon"), str):
         allowed = "a profile here; silicon is read by [chip] tables, --hardware and load_silicon"
-        raise InputError(where, "silicon", table["silicon"], allowed)
+        raise sheet.error("silicon", table["silicon"], allowed)
     if "base" in table:
-        base = text_of(where, "base", table.pop("base"))
+        base = sheet.text("base", table.pop("base"))
         if path.resolve() in chain:
-            raise InputError(where, "base", base, "a file that does not lead back to this one")
+            raise sheet.error("base", base, "a file that does not lead back to this one")
         if len(chain) == MAX_BASES:
-            allowed = f"at most {MAX_BASES} files, each the base of the last"
-            raise InputError(where, "base", base, allowed)
+            raise sheet.error("base", base, f"at most {MAX_BASES} files, each the base of the last")
         sheet = _read(_locate(base, path), (*chain, path.resolve()))
+        sheet.where, sheet.keys = str(path), {}
     if "measured" in table:
-        sheet.measured = read_measured(where, table.pop("measured"))
+        sheet.measured = read_measured(sheet.where, table.pop("measured"))
     if not {*PARTS, "serving"}.isdisjoint(table):  # no longer what was measured
         sheet.calibration = None
     if "calibrated" in table:
-        sheet.calibration = read_calibration(where, table.pop("calibrated"))
+        sheet.calibration = read_calibration(sheet.where, table.pop("calibrated"))
     names = table.pop("unchecked", [])
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise InputError(where, "unchecked", short(names), 'a list of fields: ["chip.memory"]')
+        raise sheet.error("unchecked", short(names), 'a list of fields: ["chip.memory"]')
     sheet.unchecked = tuple(names)
-    sheet.texts = {key: text_of(where, key, table.pop(key)) for key in TEXTS if key in table}
-    for key, citation in table_of(where, "sources", table.pop("sources", {})).items():
-        sheet.sources[key] = text_of(where, f"sources.{key}", citation)
+    sheet.texts = {key: sheet.text(key, table.pop(key)) for key in TEXTS if key in table}
+    for key, citation in sheet.table("sources", table.pop("sources", {})).items():
+        sheet.sources[key] = sheet.text(f"sources.{key}", citation)
 
     for field in PARTS:
         if field in table:
-            body = table_of(where, field, table.pop(field))
-            take_fields(_class_of(field, body, sheet, where), body, field, sheet, where)
+            body = sheet.table(field, table.pop(field))
+            sheet.take_fields(_class_of(field, body, sheet), body, f"{field}.")
     tables = {key: x for key, x in table.items() if isinstance(x, dict) and "value" not in x}
     rest = {key: x for key, x in table.items() if key not in tables}
-    take_fields(Hardware, rest, "", sheet, where)
+    sheet.take_fields(Hardware, rest, "")
     for key, body in tables.items():
-        take_coefficients(body, key, sheet, where)
+        sheet.take_coefficients(body, key)
     if "title" not in sheet.texts:
-        raise InputError(where, "title", "missing", "what the system is called")
-    if unknown := [name for name in sheet.unchecked if name not in sheet.numbers]:
-        similar = difflib.get_close_matches(unknown[0][:80], list(sheet.numbers), n=3, cutoff=0.3)
+        raise sheet.error("title", "missing", "what the system is called")
+    if unknown := [name for name in sheet.unchecked if name not in sheet.entries]:
+        similar = difflib.get_close_matches(unknown[0][:80], list(sheet.entries), n=3, cutoff=0.3)
         allowed = f"fields of this profile, such as {', '.join(similar) or 'chip.memory'}"
-        raise InputError(where, "unchecked", unknown[0], allowed)
+        raise sheet.error("unchecked", unknown[0], allowed)
     return sheet
 
 
-def _class_of(part: str, body: dict[str, object], sheet: Sheet, where: str) -> type[Spec]:
+def _class_of(part: str, body: dict[str, object], sheet: Sheet) -> type[Spec]:
     """The spec a part is: the declared one, or the one of a union that ``kind`` names."""
     hint = typing.get_type_hints(Hardware)[part]
     classes = {cls.kind: cls for cls in typing.get_args(hint)}
@@ -260,32 +250,31 @@ def _class_of(part: str, body: dict[str, object], sheet: Sheet, where: str) -> t
     kind = body.pop("kind", before)
     if not isinstance(kind, str) or kind not in classes:
         shown = "missing" if kind is None else short(kind)
-        raise InputError(where, f"{part}.kind", shown, " or ".join(classes))
+        raise sheet.error(f"{part}.kind", shown, " or ".join(classes))
     if before not in (None, kind):  # another kind than the base: none of its numbers hold
-        for book in (sheet.numbers, sheet.citations, sheet.intervals):
-            for dotted in [d for d in book if d.startswith(f"{part}.")]:
-                del book[dotted]
+        own = {x: entry for x, entry in sheet.entries.items() if not x.startswith(f"{part}.")}
+        sheet.entries = own
     sheet.kinds[part] = kind
     return classes[kind]
 
 
-def _require(cls: type[Spec], numbers: dict[str, float], dot: str, where: str) -> None:
+def _require(cls: type[Spec], numbers: dict[str, float], dot: str, sheet: Sheet) -> None:
     for field in dataclasses.fields(cls):
         meta, missing = field.metadata, field.default_factory is dataclasses.MISSING
         if "unit" in meta and missing and field.name not in numbers:
             keys = " or ".join(units.keys(field.name, meta["unit"]))
-            raise InputError(where, dot + field.name, "missing", f"{keys}: {meta['doc']}")
+            raise sheet.error(dot + field.name, "missing", f"{keys}: {meta['doc']}")
 
 
 def _fill(sheet: Sheet) -> tuple[str, ...]:
     """Fill each missing matmul rate with the next wider one; Chip declares the widest first."""
     rates = [f.name for f in dataclasses.fields(Chip) if f.metadata["unit"] == "FLOP/s"]
-    notes = []
+    notes, entries = [], sheet.entries
     for wide, narrow in pairwise(rates):
         source, target = f"chip.{wide}", f"chip.{narrow}"
-        if target not in sheet.numbers and source in sheet.numbers:
-            sheet.numbers[target] = sheet.numbers[source]
-            sheet.citations[target] = f"filled with {wide}: {sheet.citations[source]}"
+        if target not in entries and source in entries:
+            citation = f"filled with {wide}: {entries[source].citation}"
+            entries[target] = Entry(entries[source].value, citation)
             notes.append(f"{narrow} missing: filled with {wide}")
     return tuple(notes)
 

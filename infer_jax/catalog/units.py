@@ -30,7 +30,6 @@ SUFFIXES: dict[str, dict[str, float]] = {
 }  # fmt: skip
 
 _FACTORS = {suffix: factor for unit in SUFFIXES.values() for suffix, factor in unit.items()}
-_UNITS = {suffix: unit for unit, suffixes in SUFFIXES.items() for suffix in suffixes}
 
 
 def keys(name: str, unit: str) -> dict[str, float]:
@@ -66,15 +65,13 @@ def split(key: str, factors: Mapping[str, float] = _FACTORS) -> tuple[str, float
     return key, 1.0
 
 
-def unit_of(key: str) -> str:
-    """The SI unit of a key by its longest suffix; "1" where it has none.
+def unit_of(suffix: str) -> str:
+    """The SI unit of a suffix; "1" of none.
 
-    >>> unit_of("launch_us"), unit_of("read_gb_per_s"), unit_of("flop_cap")
+    >>> unit_of("us"), unit_of("gb_per_s"), unit_of("")
     ('s', 'bytes/s', '1')
     """
-    words = key.split("_")
-    tails = ("_".join(words[start:]) for start in range(1, len(words)))
-    return next((_UNITS[tail] for tail in tails if tail in _UNITS), "1")
+    return next(unit for unit, suffixes in SUFFIXES.items() if suffix in suffixes)
 
 
 ABSENT = ("host", "power", "price")  # parts and fields that may be 0: absent, unknown or free
