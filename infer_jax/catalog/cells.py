@@ -174,9 +174,11 @@ class Cells:
         known, ranks = dict[str, float](), dict[float, float]()
         for name, template, kind, rank in _statistics(tuple(templates), tuple(self.values)):
             number = self.number(name, templates[template])
-            if number is not None and rank is None:
+            if number is None:
+                continue
+            if rank is None:
                 known[kind] = number
-            elif number is not None and float(rank) <= 100.0:
+            elif float(rank) <= 100.0:
                 ranks[float(rank)] = number
         if "median" in known:
             ranks = {50.0: known["median"]} | ranks
@@ -208,26 +210,27 @@ def _statistics(
 
 
 def read_rows(
-    file: str, text: str, *, exact: bool = False
-) -> tuple[int, list[str], Iterator[Cells]]:
+    file: str, text: str, *, exact: bool = False, header: Sequence[str] | None = None
+) -> tuple[int, Sequence[str], Iterator[Cells]]:
     """The line of a CSV's header, its names, and the rows below it.
 
     ``exact``: a row of another length is refused; else what is beyond the header is left out.
+    ``header``: the names of a file that begins without any, where the first line is a row.
 
     Raises:
         InputError: not CSV, or empty.
     """
     rows = csv_rows(file, text)
-    at, header = next(rows)
+    at, names = next(rows) if header is None else (0, header)
 
     def below() -> Iterator[Cells]:
         for line, row in rows:
-            cells = Cells(file, line, dict(zip(header, row, strict=False)))
-            if exact and len(row) != len(header):
-                raise cells.error("number of cells", len(row), f"{len(header)}, as the header has")
+            cells = Cells(file, line, dict(zip(names, row, strict=False)))
+            if exact and len(row) != len(names):
+                raise cells.error("number of cells", len(row), f"{len(names)}, as the header has")
             yield cells
 
-    return at, header, below()
+    return at, names, below()
 
 
 def contents(path: str | os.PathLike[str]) -> str:

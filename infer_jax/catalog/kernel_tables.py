@@ -8,17 +8,17 @@ latent and rotary width; in prefill heads, plain and rotary width) and ``gdn/<st
 
 import math
 import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from infer_jax.catalog.cells import MAX_NUMBER, Cells, read_rows
 from infer_jax.catalog.files import read_text
-from infer_jax.catalog.foreign import csv_rows
 from infer_jax.errors import InputError
 
-MAX_NUMBER = 1e21  # no measured number is larger
 DIGITS = 3  # decimals that an MFU is rounded to when it is read, half to even as Python rounds
 DTYPES = {"bf16": 2.0, "fp8": 1.0}  # bytes of a cached element
 # numbers in the name of a family's file, and "/"; columns of the file, each with what it is where
@@ -67,7 +67,8 @@ class MeasuredRows(NamedTuple):
     exists: bool = True
 
 
-Headless = dict[tuple[str, tuple[float, ...]], InputError]
+Shape = tuple[float, ...]  # the numbers in the name of a file
+Headless = dict[tuple[str, Shape], InputError]
 
 
 @dataclass(frozen=True)
@@ -106,18 +107,11 @@ def load_kernel_tables(folder: str | os.PathLike[str], device: str) -> KernelTab
     families = {}
     for family, names in SHAPES.items():
         kind, _, stage = family.partition(".")
-        folder = root / ("grouped_gemm" if kind == "grouped" else kind) / stage / device
-        tables, single = [], folder / "data.csv"
-        for path in sorted(folder.glob("*.csv")) if names else [single] * single.exists():
-            shape = _shape(path, len(names)) if names else ()
-            try:
-                tables.append((path, shape, _cells(path, COLUMNS[family])))
-            except HeaderError as error:
-                if not names:
-                    raise
-                headless[family, shape] = error
-        exists = bool(names) or single.exists()
-        families[family] = _rows(tables, family)._replace(exists=exists)
+        place = root / ("grouped_gemm" if kind == "grouped" else kind) / stage / device
+        single = place / "data.csv"
+        files = sorted(place.glob("*.csv")) if names else [single] * single.exists()
+        rows = _read(family, files, headless)
+        families[family] = rows._replace(exists=bool(names) or single.exists())
     return KernelTables(device, families, headless)
 
 
@@ -127,12 +121,43 @@ def read_headless(path: str | os.PathLike[str], stage: str) -> MeasuredRows:
     Raises:
         InputError: as ``load_kernel_tables``.
     """
-    family, place = f"mha.{stage}", Path(path)
-    columns, shape = COLUMNS[family], _shape(place, 3)
-    return _rows([(place, shape, _cells(place, columns, ("dtype", *columns)))], family)
+    family = f"mha.{stage}"
+    return _read(family, [Path(path)], {}, ("dtype", *COLUMNS[family]))
 
 
-def _shape(path: Path, count: int) -> tuple[float, ...]:
+def _read(
+    family: str, files: Iterable[Path], headless: Headless, header: Sequence[str] | None = None
+) -> MeasuredRows:
+    """Rows of files of one family: shape, then columns; attention files may have no header."""
+    columns, parts = COLUMNS[family], len(SHAPES[family])
+    values, places, shapes = list[list[float]](), list[tuple[str, int]](), list[Shape]()
+    for path in files:
+        shape = _shape(path, parts) if parts else ()
+        line, names, rows = read_rows(str(path), read_text(path), exact=True, header=header)
+        if missing := [name for name in columns if name not in names]:
+            allowed = f"a header with {', '.join(columns)}"
+            first = f"'{','.join(names)[:60]}' without {missing[0]}"
+            error = InputError(str(path), f"line {line}, header", first, allowed)
+            if not parts:
+                raise error
+            headless[family, shape] = error
+            continue
+        for cells in rows:
+            numbers = [_number(cells, name, columns) for name in columns]
+            if family.startswith("gdn"):
+                times = (name for name in cells.values if name not in columns)
+                numbers.append(math.fsum(_number(cells, name, columns) for name in times))
+            values.append([*shape, *numbers])
+            places.append((cells.file, cells.line))
+        shapes.append(shape)
+    return MeasuredRows(
+        np.array(values, np.float64).reshape(len(values), len(names_of(family))),
+        tuple(places),
+        np.array(shapes, np.float64).reshape(len(shapes), parts),
+    )
+
+
+def _shape(path: Path, count: int) -> Shape:
     words = path.stem.split("-")
     if len(words) != count or not all(word.isdecimal() and len(word) < 10 for word in words):
         allowed = f"{count} whole numbers joined by '-'"
@@ -140,73 +165,22 @@ def _shape(path: Path, count: int) -> tuple[float, ...]:
     return tuple(float(word) for word in words)
 
 
-class HeaderError(InputError):
-    """The first line of a table does not name its columns."""
-
-
-Cells = list[tuple[int, dict[str, str]]]
-
-
-def _cells(path: Path, columns: dict[str, str], header: tuple[str, ...] | None = None) -> Cells:
-    """(line, cells by column) of every row below the header, which must name ``columns``."""
-    where = str(path)
-    numbers: Cells = []
-    for line, cells in csv_rows(where, read_text(path)):
-        if header is None:
-            header = tuple(cells)
-            if missing := [c for c in columns if c not in header]:
-                allowed = f"a header with {', '.join(columns)}"
-                first = f"'{','.join(cells)[:60]}' without {missing[0]}"
-                raise HeaderError(where, f"line {line}, header", first, allowed)
-            continue
-        if len(cells) != len(header):
-            at = f"line {line}, number of cells"
-            raise InputError(where, at, len(cells), f"{len(header)}, as the header has")
-        numbers.append((line, dict(zip(header, cells, strict=True))))
-    return numbers
-
-
-def _rows(files: list[tuple[Path, tuple[float, ...], Cells]], family: str) -> MeasuredRows:
-    """Rows of files of one family as one array: shape, then columns."""
-    columns, values, places = COLUMNS[family], [], []
-    for path, shape, cells in files:
-        for line, row in cells:
-            place = (str(path), line)
-            numbers = [_number(place, name, row[name], columns) for name in columns]
-            if family.startswith("gdn"):
-                times = (name for name in row if name not in columns)
-                numbers.append(
-                    math.fsum(_number(place, name, row[name], columns) for name in times)
-                )
-            values.append([*shape, *numbers])
-            places.append(place)
-    shapes = np.array([shape for _, shape, _ in files], np.float64)
-    return MeasuredRows(
-        np.array(values, np.float64).reshape(len(values), len(names_of(family))),
-        tuple(places),
-        shapes.reshape(len(files), len(SHAPES[family])),
-    )
-
-
-def _number(place: tuple[str, int], name: str, cell: str, columns: dict[str, str]) -> float:
+def _number(cells: Cells, name: str, columns: Mapping[str, str]) -> float:
     """A cell: a dtype as bytes, an MFU rounded, microseconds in seconds, or a number."""
-
-    def error(allowed: str) -> InputError:
-        return InputError(place[0], f"line {place[1]}, {name}", cell, allowed)
-
+    cell, allowed = str(cells.value(name)), "a number above 0"
     if name == "kv_dtype":
         if cell not in DTYPES:
-            raise error(" or ".join(DTYPES))
+            raise cells.error(name, cell, " or ".join(DTYPES))
         return DTYPES[cell]
-    mfu, allowed = name.endswith("mfu"), "a number above 0"
     try:
         value = float(cell)
     except ValueError:
-        raise error(allowed) from None
+        raise cells.error(name, cell, allowed) from None
     if not 0.0 <= value < MAX_NUMBER:
-        raise error(f"{allowed}, below {MAX_NUMBER:g}")
+        raise cells.error(name, cell, f"{allowed}, below {MAX_NUMBER:g}")
+    mfu = name.endswith("mfu")
     rounded = round(value, DIGITS) if mfu else value
     may_be_zero = name == "tokens_per_expert" or (mfu and "batch_size" in columns)
     if rounded == 0.0 and not may_be_zero:
-        raise error(f"{allowed} when rounded to {DIGITS} decimals")
+        raise cells.error(name, cell, f"{allowed} when rounded to {DIGITS} decimals")
     return value * 1e-6 if name.endswith("_us") else rounded

@@ -7,7 +7,7 @@ tokens by a number that stands for the block and all before it: equal numbers ar
 import os
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -236,33 +236,22 @@ def _of_rows(file: str, rows: list[Cells], skip_damaged: bool) -> Trace:
             wrong.append(error)
             if not skip_damaged or len(wrong) == len(rows):
                 raise wrong[0] from None
-    answered = [r for r in requests if r.output or form.source != UNANSWERED]
-    if not answered:
+    times, isl, osl, hashes, measured, ids = zip(*requests, strict=True)
+    if not any(osl):
         raise InputError(file, form.output, "0 in every row", "requests that were answered")
-    answered.sort(key=lambda request: request.arrival)
-    times, isl, osl, hashes, measured, ids = zip(*answered, strict=True)
     if any(hashes) and not all(hashes):
         bare = next(cells for cells in rows if not cells.values.get("hash_ids"))
         raise bare.error("hash_ids", "missing", "the blocks of every prompt, or of none")
-    arrivals, found = np.array(times), dict[str, np.ndarray]()
+    columns = np.array([times, isl, osl])
+    trace, order = _trace(file, form, columns, ids, damaged=len(wrong))
+    if any(hashes):
+        trace = replace(trace, hashes=tuple(hashes[i] for i in order))
     if all(measured):  # by the engine's clock, on which the shortest way to its queue takes no time
-        queued, first, last = np.array(measured).T
+        queued, first, last = np.array(measured)[order].T
+        arrivals = np.array(times)[order]
         shift = np.min(queued - arrivals) + arrivals[0]
-        found = {"first": first - shift, "last": last - shift}
-    return Trace(
-        file=file,
-        source=form.source,
-        arrivals=arrivals - arrivals[0] if form.arrival else np.zeros(0),
-        isl=np.array(isl),
-        osl=np.array(osl),
-        hashes=hashes if any(hashes) else (),
-        block=form.block,
-        sessions=_numbered(ids),
-        dropped=len(requests) - len(answered),
-        damaged=len(rows) - len(requests),
-        start=None if form.second else float(arrivals[0]),
-        **found,
-    )
+        trace = replace(trace, first=first - shift, last=last - shift)
+    return trace
 
 
 def _table(
@@ -283,23 +272,34 @@ def _table(
     whole &= (seconds >= 0.0) | (form.second == 0.0)  # dates may lie before 1970
     if form.source != UNANSWERED:
         whole &= answered
-    damaged, kept = int(np.sum(~whole)) + torn, whole & answered
-    if not kept.any() or (damaged and not skip_damaged):
+    damaged = int(np.sum(~whole)) + torn
+    if not (whole & answered).any() or (damaged and not skip_damaged):
         return None
-    rows = np.flatnonzero(kept)[np.argsort(seconds[kept], kind="stable")]
-    times = seconds[rows]
-    return Trace(
+    ids = ids[whole] if len(ids) else ids
+    return _trace(file, form, np.array([seconds, prompt, output])[:, whole], ids, damaged)[0]
+
+
+def _trace(
+    file: str, form: Form, columns: np.ndarray, ids: Sequence[object] | np.ndarray, damaged: int
+) -> tuple[Trace, np.ndarray]:
+    """A trace of columns (seconds, prompts, outputs), and the rows that it has in its order."""
+    seconds, prompts, outputs = columns
+    answered = np.flatnonzero(outputs > 0.0)
+    order = answered[np.argsort(seconds[answered], kind="stable")]
+    times = seconds[order]
+    trace = Trace(
         file=file,
         source=form.source,
-        arrivals=times - times[0],
-        isl=prompt[rows],
-        osl=output[rows],
+        arrivals=times - times[0] if form.arrival else np.zeros(0),
+        isl=prompts[order],
+        osl=outputs[order],
         block=form.block,
-        sessions=_numbered(ids[rows] if len(ids) else ids),
-        dropped=int(np.sum(whole & ~answered)),
+        sessions=_numbered([ids[i] for i in order] if len(ids) else ids),
+        dropped=len(outputs) - len(order),
         damaged=damaged,
         start=None if form.second else float(times[0]),
     )
+    return trace, order
 
 
 def _numbered(ids: Sequence[object] | np.ndarray) -> np.ndarray:
