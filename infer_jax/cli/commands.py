@@ -14,7 +14,7 @@ from infer_jax.cli import importing
 from infer_jax.cli.table import VERBS, Verb, function_of
 from infer_jax.errors import InputError, MissingOptionError
 from infer_jax.results import Result
-from infer_jax.results.wording import from_command
+from infer_jax.results.problems import from_command
 from infer_jax.verbs.option import Option, option_of, type_of
 
 JSON = Option("Print one JSON object and nothing else.", flags=("--json",))

@@ -35,5 +35,5 @@ from infer_jax.results.parts import (
     Table as Table,
     table as table,
 )
+from infer_jax.results.problems import option as option
 from infer_jax.results.result import Result as Result
-from infer_jax.results.wording import option as option

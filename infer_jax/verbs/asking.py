@@ -10,8 +10,7 @@ from typing import ForwardRef, ParamSpec, TypeVar, get_args, get_origin
 
 from infer_jax.errors import InputError
 from infer_jax.results.numbers import is_truth
-from infer_jax.results.problems import refuse
-from infer_jax.results.wording import by_command
+from infer_jax.results.problems import by_command, refuse
 from infer_jax.verbs.option import SpreadTokens, Time, ValueKind, kind_of, type_of
 from infer_jax.verbs.texts import MissingUnitError
 

@@ -3,8 +3,7 @@
 from typing import Annotated
 
 from infer_jax import verbs
-from infer_jax.results.problems import refuse
-from infer_jax.results.wording import by_command
+from infer_jax.results.problems import by_command, refuse
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import Option

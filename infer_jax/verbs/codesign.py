@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Union
 
 from infer_jax import verbs
 from infer_jax.results import option
-from infer_jax.results.problems import forbid, refuse
-from infer_jax.results.wording import by_command
+from infer_jax.results.problems import by_command, forbid, refuse
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import Option, seconds_of, without_none

@@ -19,7 +19,7 @@ from infer_jax.design.quality_wrapper import QualityWrapper
 from infer_jax.design.toml import DesignSpec, load_spec, spec_of
 from infer_jax.errors import InputError
 from infer_jax.results.numbers import to_json_types
-from infer_jax.results.wording import option
+from infer_jax.results.problems import option
 from infer_jax.sweeps.reducers import Best
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.codesign_result import DesignResult, second_estimate

@@ -14,8 +14,7 @@ from infer_jax.estimators import VARIANTS, Estimator, Speculative, Trust, make
 from infer_jax.estimators.serving import Serving
 from infer_jax.estimators.serving.plan import deployment
 from infer_jax.results import option
-from infer_jax.results.problems import forbid, refuse
-from infer_jax.results.wording import by_command
+from infer_jax.results.problems import by_command, forbid, refuse
 from infer_jax.specs import Architecture, Experts, Hardware, Plan, Workload
 from infer_jax.specs.fields import fresh
 from infer_jax.verbs.changes import HEADS, Changes

@@ -13,7 +13,7 @@ from numbers import Real
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from infer_jax.results.numbers import is_truth
-from infer_jax.results.wording import by_command
+from infer_jax.results.problems import by_command
 from infer_jax.verbs import texts
 from infer_jax.verbs.texts import MAX_NUMBER
 

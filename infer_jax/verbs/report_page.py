@@ -30,7 +30,7 @@ from infer_jax.plots.rendering import FigureResult
 from infer_jax.plots.style import CACHE, HOST, MEMORY, WEIGHTS, Figure
 from infer_jax.results import Section
 from infer_jax.results.numbers import digits, size
-from infer_jax.results.wording import by_command
+from infer_jax.results.problems import by_command
 from infer_jax.specs import leaves, outputs
 from infer_jax.specs.words import name_of, term
 from infer_jax.verbs import pictures

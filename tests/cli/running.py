@@ -9,7 +9,7 @@ from unittest.mock import patch
 from infer_jax.cli import runs
 from infer_jax.cli.verbs import app
 from infer_jax.results import Result
-from infer_jax.results.wording import from_command
+from infer_jax.results.problems import from_command
 from infer_jax.verbs.progress import PATIENCE
 
 # a machine that is busy takes longer than a command's patience: then it would say what it does

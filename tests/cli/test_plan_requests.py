@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from infer_jax.errors import InputError
-from infer_jax.results.wording import from_command
+from infer_jax.results.problems import from_command
 from infer_jax.verbs.requests import read_requests
 from tests.cli.running import answer, run
 from tests.cli.test_plan import ASKED

@@ -6,7 +6,7 @@ import pytest
 
 import infer_jax as ij
 from infer_jax.results import option
-from infer_jax.results.wording import from_command
+from infer_jax.results.problems import from_command
 
 # an option as a shell has it, outside of commands and of what engines call theirs
 SHELL = re.compile(r"`[^`]*`|infer-jax .*|(?<![\w-])--[a-z]")

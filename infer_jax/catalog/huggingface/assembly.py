@@ -13,7 +13,7 @@ from infer_jax.catalog.huggingface.families import FAMILIES as FAMILIES, READERS
 from infer_jax.catalog.huggingface.layers import ConfigLayer, Decoder, Piece
 from infer_jax.catalog.huggingface.quantisation import Quantisation
 from infer_jax.errors import InputError
-from infer_jax.results.wording import by_command
+from infer_jax.results.problems import by_command
 from infer_jax.specs import (
     UNBOUNDED,
     Architecture,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import infer_jax as ij
-from infer_jax.results.wording import from_command
+from infer_jax.results.problems import from_command
 
 from .test_replay import CLOSED, DRAFTED, DRAWN, OPEN, SERVER, SPLIT
 
