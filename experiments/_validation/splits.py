@@ -228,7 +228,7 @@ def predicted(
     if way != "source":
         return Predicted(plain, offset, offset, bands)
     errors = unseen_errors(times, made, free, fold.seen)
-    return Predicted(plain, offset, plain, unseen_ends(errors, times, fold.seen))
+    return Predicted(plain, offset, plain, unseen_ends(errors, fold.seen))
 
 
 def unseen_errors(
@@ -244,7 +244,7 @@ def unseen_errors(
     return UnseenErrors.of(times, np.where(seen, errors, own))
 
 
-def unseen_ends(unseen: UnseenErrors, times: PooledTimes, seen: np.ndarray) -> np.ndarray:
+def unseen_ends(unseen: UnseenErrors, seen: np.ndarray) -> np.ndarray:
     """Ends of bands of each time not ``seen``, by the law of the seen ones: logs.
 
     ``SHARES`` x (low, high) x times. A median of TTFT, which one publisher alone may have, errs by
@@ -254,10 +254,10 @@ def unseen_ends(unseen: UnseenErrors, times: PooledTimes, seen: np.ndarray) -> n
     known = seen & np.isfinite(unseen.errors)
     for name in np.unique(unseen.laws[~seen]).tolist():
         own = ~seen & (unseen.laws == name)
-        some = [unseen.sample(times, x, known) for x in dict.fromkeys((name, "ttft"))]
+        some = [unseen.sample(x, known) for x in dict.fromkeys((name, "ttft"))]
         sample = next((x for x in some if x.any()), None)
         if sample is not None:
-            law = unseen.law(times, sample)
+            law = unseen.law(sample)
             edges = np.asarray([law.ends[share] for share in SHARES])
             bands[:, :, own] = edges[:, :, None] * unseen.scales(law, own)
     return bands

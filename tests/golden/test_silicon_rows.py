@@ -105,12 +105,13 @@ def test_counts_are_those_of_the_study():
     assert sum(row.hidden_drafts for row in result) == 161
     assert sum(row.unique and row.hidden_drafts for row in result) == 99
     assert sum(row.unique and bool(row.anomaly) for row in result) == 32
-    assert sum(row.clean for row in result) == 2762
+    assert sum(row.unique and not row.anomaly for row in result) == 2762
     assert len({row.published.model_path for row in result}) == 15
     scored, left = cleaning.disaggregated()
     assert len(scored) + len(left) == 5221 - 3619
-    given = [row for row in scored if row.source == row.published.id]
+    given = [row for row in scored if cleaning.has_workers(row.published)]
     assert len(given) == 274
     # what the pools can hold at once is the load that the rows were measured under
-    slots = [row.decode.count * row.decode.layout.dp * row.decode.batch for row in given]
+    decode = [row.pools[1] for row in given if row.pools]
+    slots = [pool.count * pool.layout.dp * pool.batch for pool in decode]
     assert [row.concurrency for row in given] == slots

@@ -130,7 +130,7 @@ def test_errors_without_a_publisher_are_those_of_a_fit_to_the_others(problem):
         # shares have bounds, near which their coordinate is bent
         assert found.errors[own_rows] == pytest.approx(want[own_rows], abs=0.02)
     assert set(found.laws[times.kind == likelihood.PACE]) == {"tpot"}
-    ((low, high),) = splits.unseen_ends(found, times, seen)[[1]]
+    ((low, high),) = splits.unseen_ends(found, seen)[[1]]
     assert np.isnan(low[seen]).all() and (low[~seen] < high[~seen]).all()
     # whole requests are of the left-out publisher alone: no offset is known of them
     scored = splits.predicted("source", folds.Fold("c", seen), times, own, start[0])

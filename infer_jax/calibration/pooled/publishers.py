@@ -48,6 +48,7 @@ class UnseenErrors(NamedTuple):
     ``laws``: the name of the law that each time errs by.
     """
 
+    times: PooledTimes
     errors: np.ndarray
     laws: np.ndarray
     facts: dict[str, np.ndarray]
@@ -55,81 +56,80 @@ class UnseenErrors(NamedTuple):
     @classmethod
     def of(cls, times: PooledTimes, errors: np.ndarray) -> "UnseenErrors":
         """The errors of times, with what is known of their rows."""
-        table = [row_facts(row) for row in times.rows]
+        table = [_facts(row) for row in times.rows]
         columns = {n: np.asarray([x[n] for x in table])[times.row] for n in table[0]}
         pools = [times.rows[i].mode == "pools" for i in times.row]
         outputs = (LAW_OF_KIND.get(kind, "tpot") for kind in times.kind.tolist())
         laws = [law_of(name, pools=apart) for name, apart in zip(outputs, pools, strict=True)]
-        return cls(errors, np.asarray(laws), columns)
+        return cls(times, errors, np.asarray(laws), columns)
 
-    def sample(self, times: PooledTimes, law: str, among: np.ndarray) -> np.ndarray:
+    def sample(self, law: str, among: np.ndarray) -> np.ndarray:
         """The times of which a law is learned."""
-        return among & np.isin(times.kind, list(LAW_OF_KIND)) & (self.laws == law)
+        return among & np.isin(self.times.kind, list(LAW_OF_KIND)) & (self.laws == law)
 
     def scales(self, law: ErrorLaw, own: np.ndarray) -> np.ndarray:
         """The scale of each of some times by a law."""
         logs = sum((x * self.facts[n][own] for n, x in law.slopes.items()), np.zeros(own.sum()))
         return law.scale * np.exp(logs)
 
-    def law(self, times: PooledTimes, own: np.ndarray) -> ErrorLaw:
+    def law(self, own: np.ndarray) -> ErrorLaw:
         """The law of some times, by the facts that lower its score on publishers left out.
 
         Facts are added one at a time, the best first, while the score falls by ``GAIN`` or more.
         """
-        names, best = [], self.score(times, own, ())
+        names, best = [], self.score(own, ())
         while left := [name for name in self.facts if name not in names]:
-            scores = {name: self.score(times, own, (*names, name)) for name in left}
+            scores = {name: self.score(own, (*names, name)) for name in left}
             name = min(left, key=lambda name: scores[name])
             if not scores[name] < (1.0 - GAIN) * best:
                 break
             names, best = [*names, name], scores[name]
-        return self.law_by(times, own, names)
+        return self.law_by(own, names)
 
-    def law_by(self, times: PooledTimes, own: np.ndarray, names: Sequence[str]) -> ErrorLaw:
+    def law_by(self, own: np.ndarray, names: Sequence[str]) -> ErrorLaw:
         """The law of some times by these facts; a data set is a cluster."""
-        expected = SCALE_OF_PUBLISHERS * float(np.median(np.asarray(SCALES)[times.kind[own]]))
-        clusters = times.labels(lambda row: row.dataset)[own].tolist()
+        scale = SCALE_OF_PUBLISHERS * float(np.median(np.asarray(SCALES)[self.times.kind[own]]))
+        clusters = self.times.labels(lambda row: row.dataset)[own].tolist()
         own_facts = {n: self.facts[n][own] for n in names}
-        return learn_error_law(self.errors[own], own_facts, clusters, expected)
+        return learn_error_law(self.errors[own], own_facts, clusters, scale)
 
-    def score(self, times: PooledTimes, own: np.ndarray, names: Sequence[str]) -> float:
+    def score(self, own: np.ndarray, names: Sequence[str]) -> float:
         """Mean interval score of 80 % bands of some times, by the law of the other publishers'.
 
         A data set counts as a dozen rows at most. Infinite where one publisher is all there is.
         """
-        publishers = times.labels(lambda row: row.publisher)
+        publishers = self.times.labels(lambda row: row.publisher)
         weight = np.zeros(len(own))
-        weight[own] = counts(times.labels(lambda row: row.dataset)[own].tolist())
+        weight[own] = counts(self.times.labels(lambda row: row.dataset)[own].tolist())
         total = 0.0
         for inside in label_masks(publishers, own).values():
             rest, scored = own & ~inside, own & inside
             if not rest.any():
                 return np.inf
-            law = self.law_by(times, rest, names)
+            law = self.law_by(rest, names)
             low, high = (end * self.scales(law, scored) for end in law.ends[80])
             errors = self.errors[scored]
             outside = np.maximum(low - errors, 0.0) + np.maximum(errors - high, 0.0)
             total += float(weight[scored] @ (high - low + 10.0 * outside))
         return total / float(np.sum(weight))
 
+    def every_law(self) -> dict[str, ErrorLaw]:
+        """The law of each output that the program prints, from all rows."""
+        servers = self.times.labels(lambda row: (row.dataset, row.group))
+        laws = {}
+        for name in dict.fromkeys(self.laws.tolist()):
+            own = self.sample(name, np.ones(len(servers), bool))
+            law = self.law(own)
+            scores = self.errors[own] / self.scales(law, own)
+            laws[name] = law._replace(common=shared_variance(scores, servers[own].tolist()))
+        return laws
 
-def row_facts(row: PooledRow) -> dict[str, float]:
+
+def _facts(row: PooledRow) -> dict[str, float]:
     """What the laws read of a row."""
-    load = 1.0 if row.workload is None else float(row.workload.batch)
-    lengths = (1.0, 1.0) if row.workload is None else row.lengths
-    return facts(load, lengths)
-
-
-def publisher_laws(times: PooledTimes, unseen: UnseenErrors) -> dict[str, ErrorLaw]:
-    """The law of each output that the program prints, from all rows."""
-    servers = times.labels(lambda row: (row.dataset, row.group))
-    laws = {}
-    for name in dict.fromkeys(unseen.laws.tolist()):
-        own = unseen.sample(times, name, np.ones(len(servers), bool))
-        law = unseen.law(times, own)
-        scores = unseen.errors[own] / unseen.scales(law, own)
-        laws[name] = law._replace(common=shared_variance(scores, servers[own].tolist()))
-    return laws
+    if row.workload is None:
+        return facts(1.0, (1.0, 1.0))
+    return facts(float(row.workload.batch), row.lengths)
 
 
 def shared_variance(errors: np.ndarray, groups: Sequence[Hashable]) -> float:
@@ -176,7 +176,7 @@ def law_of_publishers(times: PooledTimes) -> dict[str, ErrorLaw]:
     """The laws of errors on servers of a new publisher, from a fit without each of them."""
     made = problem(times)
     errors = without_publishers(times, made, np.asarray(made.starts(1, 0.0, 0)))
-    return publisher_laws(times, UnseenErrors.of(times, errors))
+    return UnseenErrors.of(times, errors).every_law()
 
 
 OUTPUTS = ("tpot", "ttft")

@@ -75,13 +75,28 @@ class ServedModel(NamedTuple):
     model: str
     formats: StoredFormats
 
+    @cache  # noqa: B019  of the few models that were measured
     def architecture(self) -> Architecture:
         """The architecture in these formats."""
-        return _architecture(self)
+        f, arch = self.formats, architecture_named(self.model)
+        attention, feedforward, shared = (
+            Format.of(bytes=size, bits=bits)
+            for size, bits in (f.attention, f.feedforward, f.shared)
+        )
+        return with_formats(
+            arch,
+            attention=attention,
+            dense=attention if is_mixture(self.model) else feedforward,
+            experts=feedforward,
+            shared=shared,
+            cache=arch.cache.replace(bytes=np.asarray(f.cache)),
+        )
 
+    @cache  # noqa: B019
     def shape(self) -> Shape:
         """The same as the serving estimator reads it."""
-        return _shape(self)
+        lowered = shape(self.architecture(), blocks=BLOCKS)
+        return lowered._replace(quantised=np.asarray(self.formats.dynamic))  # pyright: ignore[reportArgumentType]
 
 
 @cache
@@ -101,28 +116,6 @@ def is_mixture(name: str) -> bool:
 def system_named(name: str) -> System:
     """A bundled profile, loaded once."""
     return load_system(name)
-
-
-@cache
-def _architecture(served: ServedModel) -> Architecture:
-    f, arch = served.formats, architecture_named(served.model)
-    attention, feedforward, shared = (
-        Format.of(bytes=size, bits=bits) for size, bits in (f.attention, f.feedforward, f.shared)
-    )
-    return with_formats(
-        arch,
-        attention=attention,
-        dense=attention if is_mixture(served.model) else feedforward,
-        experts=feedforward,
-        shared=shared,
-        cache=arch.cache.replace(bytes=np.asarray(f.cache)),
-    )
-
-
-@cache
-def _shape(served: ServedModel) -> Shape:
-    lowered = shape(_architecture(served), blocks=BLOCKS)
-    return lowered._replace(quantised=np.asarray(served.formats.dynamic))  # pyright: ignore[reportArgumentType]
 
 
 @dataclass(frozen=True, kw_only=True)

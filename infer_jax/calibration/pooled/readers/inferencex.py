@@ -19,9 +19,7 @@ once, which often are fewer, so that first tokens wait for a place, nor how many
 """
 
 import re
-from collections.abc import Iterator
 from functools import cache
-from typing import NamedTuple
 
 from infer_jax.calibration.pooled.rows import (
     AMD,
@@ -49,27 +47,6 @@ from infer_jax.estimators.serving import Deployment, ServingWorkload
 KEY = re.compile(r"(\d+)p (\d+)d (t|te|de|d)p(\d+) batch(\d+) drafts(\d)")
 
 
-class PoolRun(NamedTuple):
-    """A run as its row and its recipe know it: instances and the layout of one that decodes."""
-
-    prefill_copies: float
-    decode_copies: float
-    groups: float  # of attention, in a decode instance
-    gpus: float  # of a decode instance
-    drafting: bool
-    requests: float
-
-
-class Recipe(NamedTuple):
-    """What a decode instance was started with.
-
-    ``sequences``: requests that an attention group runs at most; ``drafts``: tokens of a pass.
-    """
-
-    sequences: float
-    drafts: float
-
-
 def started_as(
     pools: Pools, system: str, model: str, precision: str, lengths: tuple[float, float], load: float
 ) -> Pools:
@@ -77,31 +54,31 @@ def started_as(
     decode = pools.decode
     assert isinstance(decode, Deployment)
     key = f"{system} {model} {precision} {lengths[0]:g} {lengths[1]:g}"
-    groups, gpus = float(decode.attention_dp), float(decode.instance)
     copies = float(pools.prefill_copies), float(pools.decode_copies)
-    found = _recipes(key).get(PoolRun(*copies, groups, gpus, float(decode.drafts) > 0.0, load))
-    if found is None:
-        return pools
-    return pools.replace(decode=decode.with_(max_sequences=found.sequences, drafts=found.drafts))
+    server = float(decode.attention_dp), float(decode.instance), float(decode.drafts) > 0.0
+    found = _recipes(key).get((*copies, *server, load))
+    return pools if found is None else pools.replace(decode=decode.with_(**found))
 
 
 @cache
-def _recipes(key: str) -> dict[PoolRun, Recipe]:
-    """Recipes of a table by run; of two with one run the one with more room."""
-    table = tables("pool_recipes").get(key, {})
-    every = sorted(_runs(table), key=lambda run: run[1].sequences)
-    return dict(every)
+def _recipes(key: str) -> dict[tuple[float, ...], dict[str, float]]:
+    """What a decode instance was started with, of two recipes of one run that with more room.
 
-
-def _runs(table: dict[str, list[float]]) -> Iterator[tuple[PoolRun, Recipe]]:
-    for name, loads in table.items():
+    By copies that prefill and decode, attention groups and GPUs of an instance that decodes,
+    whether it drafts, and requests in flight; ``max_sequences``: of an attention group.
+    """
+    found: dict[tuple[float, ...], dict[str, float]] = {}
+    for name, loads in tables("pool_recipes").get(key, {}).items():
         match = KEY.fullmatch(name)
         assert match is not None, name
-        prefill, decode, form, degree, batch, drafts = match.groups()
-        groups = float(degree) if form.startswith("d") else 1.0
+        form = match[3]
+        prefill, decode, degree, batch, drafts = map(float, match.group(1, 2, 4, 5, 6))
+        server = degree if form.startswith("d") else 1.0, degree, drafts > 0.0
         for load in loads:
-            run = PoolRun(float(prefill), float(decode), groups, float(degree), drafts != "0", load)
-            yield run, Recipe(float(batch), float(drafts))
+            known = found.setdefault((prefill, decode, *server, load), {"max_sequences": 0.0})
+            if batch >= known["max_sequences"]:
+                known |= {"max_sequences": batch, "drafts": drafts}
+    return found
 
 
 WAVES = 10.0  # requests for each one in flight: benchmark_lib.sh at 8eec0d4
@@ -224,13 +201,13 @@ def busy_share(cells: Cells, measured: dict[str, float], load: float) -> float:
 
 
 def _measured(cells: Cells) -> dict[str, float]:
-    every = {name for columns in METRICS.values() for name in columns}
-    values = {name: optional_number(cells, name) for name in sorted(every)}
-    measured: dict[str, float] = {}
-    for metric, columns in METRICS.items():
-        present = [x for name in columns if (x := values[name]) is not None]
-        if present:
-            measured[metric] = present[0]
+    every = sorted({name for columns in METRICS.values() for name in columns})
+    values = {name: x for name in every if (x := optional_number(cells, name)) is not None}
+    measured = {
+        metric: next(values[name] for name in columns if name in values)
+        for metric, columns in METRICS.items()
+        if values.keys() & set(columns)
+    }
     if "tpot" not in measured and "throughput" not in measured:
         raise UnusableRowError("neither TPOT nor throughput is given")
     return measured

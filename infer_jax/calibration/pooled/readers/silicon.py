@@ -17,7 +17,7 @@ from infer_jax.calibration.pooled.readers.inferencex import (
     balance_timeout,
     started_as,
 )
-from infer_jax.calibration.pooled.readers.silicon_cleaning import SiliconPools, SiliconRun
+from infer_jax.calibration.pooled.readers.silicon_cleaning import SiliconRun, WorkerGroup
 from infer_jax.calibration.pooled.rows import (
     PooledRow,
     RowsRead,
@@ -53,30 +53,24 @@ def is_installed() -> bool:
 
 def read() -> RowsRead:
     """The clean rows; the others are counted by what is wrong with them."""
-    single = cleaning.aggregated()
+    single, (pools, unknown) = cleaning.aggregated(), cleaning.disaggregated()
     erratic = erratic_builds([run for run in single if run.unique])
 
-    def one_pool(run: SiliconRun) -> PooledRow:
-        _refuse(run, ERRATIC if _build(run) in erratic else "")
+    def clean(run: SiliconRun) -> PooledRow:
+        stated = silicon.stated_load(run.published) is not None
+        reasons = {
+            REPEATED: not run.unique,
+            run.anomaly.replace("_", " "): bool(run.anomaly),
+            UNSTATED: not stated,
+            ERRATIC: run.pools is None and _build(run) in erratic,
+        }
+        if reason := next((text for text, holds in reasons.items() if holds), ""):
+            raise UnusableRowError(reason)
         return _row(run)
 
-    pools, unknown = cleaning.disaggregated()
-    result = rows_of(single, one_pool)
+    result = rows_of((*single, *pools), clean)
     result.skipped["pools whose workers are not known"] += len(unknown)
-    result.add(rows_of(pools, _pools))
     return result
-
-
-def _refuse(run: SiliconRun, other: str = "") -> None:
-    """Leave a run out for the first reason there is: those of all runs, then ``other``.
-
-    Raises:
-        UnusableRowError: there is one.
-    """
-    stated = silicon.stated_load(run.published) is not None
-    reasons = ("" if run.unique else REPEATED, run.anomaly, "" if stated else UNSTATED, other)
-    if reason := next(filter(None, reasons), ""):
-        raise UnusableRowError(reason.replace("_", " "))
 
 
 def erratic_builds(runs: Sequence[SiliconRun]) -> set[Hashable]:
@@ -132,30 +126,32 @@ def polling_passes(run: SiliconRun) -> float:
     return POLLING[run.concurrency >= 16]
 
 
-def _workload(run: SiliconRun, batch: float) -> ServingWorkload:
-    fixed, row = float(run.published.fixed_length), run.published
-    lengths = {"isl": row.isl, "osl": row.osl, "nominal": 1.0 - fixed, "fixed": fixed}
-    # rows of equal lengths do not say how many requests they sent: as many as the others
-    return ServingWorkload.of(**lengths, batch=batch, waves=WAVES)
-
-
-def _common(run: SiliconRun) -> dict[str, object]:
-    row = run.published
-    return {
-        "id": row.id,
-        "served": ServedModel(run.model, run.formats),
-        "system": run.system,
-        "engine": row.backend,
-        # which of mean and median these times are is not known
-        "measured": {"tpot": row.tpot_ms / 1e3, "ttft": row.ttft_ms / 1e3},
-        "date": row.date,
-    }
-
-
 def _row(run: SiliconRun) -> PooledRow:
+    row, pools, fixed = run.published, run.pools, float(run.published.fixed_length)
+    lengths = {"isl": row.isl, "osl": row.osl, "nominal": 1.0 - fixed, "fixed": fixed}
+    batch = run.concurrency / (pools[1].count if pools else 1.0)
+    return PooledRow(
+        id=row.id,
+        dataset="silicon pools" if pools else "silicon (fitted)",
+        # which of mean and median these times are is not known
+        measured={"tpot": row.tpot_ms / 1e3, "ttft": row.ttft_ms / 1e3},
+        group=f"{run.model_family} {row.system} {row.backend}{' pools' * bool(pools)}",
+        system=run.system,
+        engine=row.backend,
+        served=ServedModel(run.model, cleaning.formats(row)),
+        # rows of equal lengths do not say how many requests they sent: as many as the others
+        workload=ServingWorkload.of(**lengths, batch=batch, waves=WAVES),
+        plan=_pools(run, *pools) if pools else _server(run),
+        mode="pools" if pools else "loop",
+        date=row.date,
+    )
+
+
+def _server(run: SiliconRun) -> Deployment:
+    """The plan of a run of one pool."""
     grid, row = run.layout, run.published
     assert grid is not None
-    plan = Deployment.of(
+    return Deployment.of(
         tp=grid.tp,
         attention_dp=grid.dp,
         ep=grid.moe_ep,
@@ -163,37 +159,20 @@ def _row(run: SiliconRun) -> PooledRow:
         polling=polling_passes(run),
         balance_timeout=0.0 if row.fixed_length else balance_timeout(row.backend, run.model),
     )
-    return PooledRow(
-        **_common(run),  # pyright: ignore[reportArgumentType]
-        dataset="silicon (fitted)",
-        workload=_workload(run, run.concurrency),
-        plan=plan,
-        group=f"{run.model_family} {row.system} {row.backend}",
-    )
 
 
-def _pools(run: SiliconPools) -> PooledRow:
-    _refuse(run)
-    row = run.published
-    prefill, decode = (
-        Deployment.of(tp=p.layout.tp, attention_dp=p.layout.dp, ep=p.layout.moe_ep)
-        for p in (run.prefill, run.decode)
-    )
+def _pools(run: SiliconRun, *pools: WorkerGroup) -> Pools:
+    """The plan of a run of two pools."""
+    row, grids = run.published, [pool.layout for pool in pools]
+    prefill, decode = (Deployment.of(tp=x.tp, attention_dp=x.dp, ep=x.moe_ep) for x in grids)
     plan = Pools.of(
         prefill=prefill,
         decode=decode,
-        prefill_copies=run.prefill.count,
-        decode_copies=run.decode.count,
-        **prefill_batches(run.prefill.layout.dp, float(row.isl)),
+        prefill_copies=pools[0].count,
+        decode_copies=pools[1].count,
+        **prefill_batches(grids[0].dp, float(row.isl)),
     )
     if row.backend == "trtllm" and not row.fixed_length:
         sizes = row.isl, row.osl
-        plan = started_as(plan, run.system, run.model, row.precision, sizes, run.concurrency)
-    return PooledRow(
-        **_common(run),  # pyright: ignore[reportArgumentType]
-        dataset="silicon pools",
-        workload=_workload(run, run.concurrency / run.decode.count),
-        plan=plan,
-        group=f"{run.model_family} {row.system} {row.backend} pools",
-        mode="pools",
-    )
+        return started_as(plan, run.system, run.model, row.precision, sizes, run.concurrency)
+    return plan

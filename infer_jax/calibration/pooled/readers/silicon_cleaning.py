@@ -47,30 +47,39 @@ MODELS = {
 SYSTEMS = {"gb200": "gb200_nvl72", "gb300": "gb300_nvl72"}  # profiles of another name
 
 
+class WorkerGroup(NamedTuple):
+    """One pool: equal workers, each of ``layout``; ``batch`` is requests per attention rank."""
+
+    count: float
+    batch: float
+    layout: ServerDegrees
+
+
 @dataclass(frozen=True, kw_only=True)
 class SiliconRun:
-    """A row as published, what was served, and what the cleaning decides.
+    """A row as published, and what the cleaning decides.
 
-    ``first``: the id of the first entry of the same measurement. ``layout`` and ``concurrency``
-    are None of rows that cannot be read as one server (``anomaly`` "flattened_disaggregated").
+    ``first``: the id of the first entry of the same measurement. ``layout``: of one server;
+    ``pools``: those that prefill and decode, ``concurrency`` then of all of them. A row that cannot
+    be read as one server (``anomaly`` "flattened_disaggregated") has none of the three.
     """
 
     published: Published
-    formats: StoredFormats
     first: str
     anomaly: str = ""
     layout: ServerDegrees | None = None
+    pools: tuple[WorkerGroup, WorkerGroup] | None = None
     concurrency: float = 0.0
 
     @property
     def model_family(self) -> str:
         """The family of models of one shape."""
-        return model_family(self.published)
+        return served(self.published)[0]
 
     @property
     def model(self) -> str:
         """The bundled architecture."""
-        return MODELS[self.published.model_path][1]
+        return served(self.published)[1]
 
     @property
     def system(self) -> str:
@@ -79,13 +88,8 @@ class SiliconRun:
 
     @property
     def unique(self) -> bool:
-        """True for the first entry of the measurement of a single server."""
-        return self.first == self.published.id and self.layout is not None
-
-    @property
-    def clean(self) -> bool:
-        """True where a fit may use the row."""
-        return self.unique and not self.anomaly
+        """True for the first entry of a measurement whose servers are known."""
+        return self.first == self.published.id and bool(self.layout or self.pools)
 
     @property
     def hidden_drafts(self) -> bool:
@@ -106,45 +110,15 @@ class SiliconRun:
         return (self.model_family, row.system, row.backend, self.layout, row.isl, row.osl)
 
 
-class WorkerGroup(NamedTuple):
-    """One pool: equal workers, each of ``layout``; ``batch`` is requests per attention rank."""
-
-    count: float
-    batch: float
-    layout: ServerDegrees
-
-    @property
-    def gpus(self) -> float:
-        """GPUs of the whole pool."""
-        return self.count * self.layout.gpus
-
-
-@dataclass(frozen=True, kw_only=True)
-class SiliconPools(SiliconRun):
-    """A row of two pools; ``concurrency`` is of all of them.
-
-    ``source``: the id of the entry of the same measurement that gives the worker counts.
-    """
-
-    prefill: WorkerGroup
-    decode: WorkerGroup
-    source: str
-
-    @property
-    def unique(self) -> bool:
-        """True for the first entry of the measurement."""
-        return self.first == self.published.id
-
-
-def model_family(row: Published) -> str:
-    """The family of a row's model path.
+def served(row: Published) -> tuple[str, str]:
+    """The family of a row's model path, and the bundled architecture.
 
     Raises:
         InputError: a path that is not among ``MODELS``.
     """
     if row.model_path not in MODELS:
         raise InputError(row.id, "model_path", row.model_path, ", ".join(MODELS))
-    return MODELS[row.model_path][0]
+    return MODELS[row.model_path]
 
 
 def is_blackwell(system: str) -> bool:
@@ -163,8 +137,8 @@ def formats(row: Published) -> StoredFormats:
     convention of the study: NVFP4 everywhere; FP8 on Blackwell, TensorRT-LLM, Llama-70B and
     NVIDIA's checkpoints.
     """
-    kind, path, blackwell = model_family(row), row.model_path, is_blackwell(row.system)
-    experts = is_mixture(MODELS[path][1])
+    (kind, model), path, blackwell = served(row), row.model_path, is_blackwell(row.system)
+    experts = is_mixture(model)
     if kind == "gpt-oss-120b":
         return gpt_oss_formats(8.0 if blackwell else 16.0)
     if row.precision == "fp8":
@@ -173,7 +147,7 @@ def formats(row: Published) -> StoredFormats:
         blocks = experts or path.startswith("Qwen/")
         return StoredFormats(FP8, FP8, FP8, 1.0 if short else 2.0, 2.0 if blocks else 0.0)
     if row.precision == "fp4":
-        stored = nvfp4_formats(MODELS[path][1])
+        stored = nvfp4_formats(model)
         return stored._replace(shared=(2.0, 4.0)) if kind == "Qwen3.5-397B-A17B" else stored
     if row.precision == "int4":
         return StoredFormats(BF16, (0.5625, 16.0), BF16, 2.0, 0.0)
@@ -190,7 +164,7 @@ def aggregated(path: str | os.PathLike[str] | None = None) -> tuple[SiliconRun, 
     for row in silicon.published_rows(path):
         if row.disaggregated:
             continue
-        run = SiliconRun(published=row, formats=formats(row), first=row.id)
+        run = SiliconRun(published=row, first=row.id)
         if silicon.is_flattened_pair(row):
             runs.append(replace(run, anomaly="flattened_disaggregated"))
             continue
@@ -210,19 +184,17 @@ def _times(row: Published) -> tuple[int, int]:
 
 def anomalies(runs: Sequence[SiliconRun]) -> dict[str, str]:
     """Why runs are not used in fits, by id; "" of most."""
-    slow = set(_slower(runs))
-    verdicts = {}
+    slow, verdicts = set(_slower(runs)), {}
     for run in runs:
-        row, verdict = run.published, ""
-        if (row.system, run.model_family, row.precision) == ("gb200", "Qwen3-32B", ""):
-            verdict = "unlabelled_precision"
-        elif (row.system, row.backend, run.model_family) == ("h100_sxm", "vllm", "gpt-oss-120b"):
-            verdict = "unrecorded_max_seqs" if run.concurrency == 512.0 else ""
-        if not verdict and utilisation(run) > 0.5:
-            verdict = "implausible_flops"
-        if not verdict and row.id in slow:
-            verdict = "slower_than_double_load"
-        verdicts[row.id] = verdict
+        row, served = run.published, (run.published.system, run.model_family)
+        reasons = {
+            "unlabelled_precision": served == ("gb200", "Qwen3-32B") and not row.precision,
+            "unrecorded_max_seqs": (*served, row.backend, run.concurrency)
+            == ("h100_sxm", "gpt-oss-120b", "vllm", 512.0),
+            "implausible_flops": utilisation(run) > 0.5,
+            "slower_than_double_load": row.id in slow,
+        }
+        verdicts[row.id] = next((reason for reason, holds in reasons.items() if holds), "")
     return verdicts
 
 
@@ -248,12 +220,11 @@ def utilisation(run: SiliconRun) -> float:
     left out, so this is a lower bound.
     """
     row = run.published
-    attention, feedforward = _weights(run.model)
+    (attention, feedforward), stored = _weights(run.model), formats(row)
     chip = system_named(run.system).hardware.chip
     rates = {16.0: float(chip.flops_16), 8.0: float(chip.flops_8), 4.0: float(chip.flops_4)}
     seconds = 2.0 * (
-        attention / rates[run.formats.attention[1]]
-        + feedforward / rates[run.formats.feedforward[1]]
+        attention / rates[stored.attention[1]] + feedforward / rates[stored.feedforward[1]]
     )
     requests = 1e3 * run.concurrency / (row.ttft_ms + (row.osl - 1.0) * row.tpot_ms)
     assert run.layout is not None
@@ -272,7 +243,7 @@ def _weights(name: str) -> tuple[float, float]:
 
 def disaggregated(
     path: str | os.PathLike[str] | None = None,
-) -> tuple[tuple[SiliconPools, ...], tuple[Published, ...]]:
+) -> tuple[tuple[SiliconRun, ...], tuple[Published, ...]]:
     """The rows of two pools whose workers are known, in file order, and the others.
 
     Some entries give the workers of both pools. Others are a second entry of the same measurement
@@ -283,43 +254,38 @@ def disaggregated(
         InputError: the package is not installed, or its table is malformed.
     """
     published = [row for row in silicon.published_rows(path) if row.disaggregated]
-    sources = {_measurement(row): row for row in published if _has_workers(row)}
+    sources = {_measurement(row): row for row in published if has_workers(row)}
     first: dict[tuple, str] = {}
     usable, unknown = [], []
     for row in published:
-        key = _measurement(row)
-        source = row if _has_workers(row) else sources.get(key)
+        key, load = _measurement(row), row.fact(silicon.LOAD)
+        source = row if has_workers(row) else sources.get(key)
         if source is None:
             unknown.append(row)
-        else:
-            usable.append(_pools(row, source, first.setdefault(key, row.id)))
+            continue
+        pools = _workers(source.prefill), _workers(source.decode)
+        slots = pools[1].count * pools[1].layout.dp * pools[1].batch
+        usable.append(
+            SiliconRun(
+                published=row,
+                first=first.setdefault(key, row.id),
+                pools=pools,
+                concurrency=float(load) if load else slots,
+            )
+        )
     return tuple(usable), tuple(unknown)
 
 
-def _has_workers(row: Published) -> bool:
+def has_workers(row: Published) -> bool:
+    """True where a row gives the workers of both pools."""
     return all(pool.workers and pool.batch for pool in (row.prefill, row.decode))
 
 
 def _measurement(row: Published) -> tuple:
     """Equal for two entries of one measurement; layouts, which importers differ on, left out."""
     load = row.fact(silicon.LOAD)
-    place = (model_family(row), row.system, row.backend, row.precision)
+    place = (served(row)[0], row.system, row.backend, row.precision)
     return (*place, row.isl, row.osl, load, *_times(row))
-
-
-def _pools(row: Published, source: Published, first: str) -> SiliconPools:
-    prefill, decode = _workers(source.prefill), _workers(source.decode)
-    load = row.fact(silicon.LOAD)
-    slots = decode.count * decode.layout.dp * decode.batch
-    return SiliconPools(
-        published=row,
-        formats=formats(row),
-        first=first,
-        prefill=prefill,
-        decode=decode,
-        concurrency=float(load) if load else slots,
-        source=source.id,
-    )
 
 
 def _workers(pool: PublishedPool) -> WorkerGroup:
