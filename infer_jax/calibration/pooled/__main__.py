@@ -52,11 +52,16 @@ def pooled(
         rows = [] if operators else _read(files or [FOLDER])
         import jax
 
+        from infer_jax.calibration.pooled import publishers as of_publishers, shipping
+        from infer_jax.calibration.pooled.likelihood import PooledTimes
+
         with jax.enable_x64(True):
             if operators:
                 text = _operators(files[0] if files else None)
             elif publishers:
-                text = _publishers(rows)
+                times = PooledTimes.of(rows)
+                text = shipping.laws_file(times, of_publishers.law_of_publishers(times))
+                print(text)
             else:
                 shipped = read_text(ship) if errors and ship is not None else ""
                 text = _fit(rows, None if errors else starts, shipped)
@@ -132,17 +137,6 @@ def _fit(rows: list[PooledRow], starts: int | None, text: str) -> str:
         ),
     )  # fmt: skip
     return shipping.with_new_errors(text, new)
-
-
-def _publishers(rows: list[PooledRow]) -> str:
-    """The file of the laws of errors on servers of a publisher without any row in the fit."""
-    from infer_jax.calibration.pooled import publishers, shipping
-    from infer_jax.calibration.pooled.likelihood import PooledTimes
-
-    times = PooledTimes.of(rows)
-    text = shipping.laws_file(times, publishers.law_of_publishers(times))
-    print(text)
-    return text
 
 
 def _operators(path: Path | None) -> str:

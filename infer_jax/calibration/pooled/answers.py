@@ -11,7 +11,6 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from infer_jax.calibration.pooled.rows import PooledRow, system_named
-from infer_jax.calibration.uncertainty import rows_by_label
 from infer_jax.estimators.disaggregated import Disaggregated, Pools, forward_passes
 from infer_jax.estimators.serving import ENGINES, Deployment, Pass, Serving, ServingWorkload, Shape
 from infer_jax.footprint import Overheads
@@ -205,17 +204,18 @@ def shipped_fit() -> Serving:
 
 def stack_rows(rows: Sequence[PooledRow], serving: Serving) -> list[StackedRows]:
     """Rows of one mode and structure together; without replays."""
-    made = {i: inputs(row, serving) for i, row in enumerate(rows) if row.mode != "replay"}
-    kinds = rows_by_label((rows[i].mode, jax.tree.structure(one)) for i, one in made.items())
+    alike: dict[tuple[str, Any], dict[int, RowInputs]] = {}
+    for i, row in enumerate(rows):
+        if row.mode != "replay":
+            one = inputs(row, serving)
+            alike.setdefault((row.mode, jax.tree.structure(one)), {})[i] = one
 
     def stack(*leaves: ArrayLike) -> np.ndarray:
         return np.stack([np.asarray(x, float) for x in leaves])
 
-    indices = np.asarray(list(made), int)
-    own = [(mode, indices[members]) for (mode, _), members in kinds.items()]
     return [
-        StackedRows(mode, index, jax.tree.map(stack, *(made[i] for i in index.tolist())))
-        for mode, index in own
+        StackedRows(mode, np.asarray([*own]), jax.tree.map(stack, *own.values()))
+        for (mode, _), own in alike.items()
     ]
 
 

@@ -173,16 +173,17 @@ class PooledProblem(Linearised):
     def linearised(self, free: np.ndarray) -> tuple[ArrayLike, Callable[[], ArrayLike]]:
         """Log predictions, and what computes their Jacobian, which takes as many as parameters."""
         base = np.asarray(self.logs(free))
-        return base, lambda: self._differences(free, base)
 
-    def _differences(self, here: np.ndarray, base: np.ndarray) -> np.ndarray:
-        columns = []
-        for k, x in enumerate(here):
-            step = DIFFERENCE if x < 10.0 else -DIFFERENCE  # a share at its bound moves back
-            moved = here.copy()
-            moved[k] += step
-            columns.append((np.asarray(self.logs(moved)) - base) / step)
-        return np.stack(columns, axis=1)
+        def slopes() -> np.ndarray:
+            columns = []
+            for k, x in enumerate(free):
+                step = DIFFERENCE if x < 10.0 else -DIFFERENCE  # a share at its bound moves back
+                moved = free.copy()
+                moved[k] += step
+                columns.append((np.asarray(self.logs(moved)) - base) / step)
+            return np.stack(columns, axis=1)
+
+        return base, slopes
 
 
 def problem(

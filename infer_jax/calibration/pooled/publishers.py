@@ -11,11 +11,12 @@ AMD's chips by the fit to NVIDIA's rows have Hopper's coefficients. Two pools ar
 aiconfigurator-core, of which no TTFT was ever fitted.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from infer_jax.calibration.cross_validation import cross_validate, label_masks
 from infer_jax.calibration.pooled.answers import answers, shipped_fit
@@ -154,6 +155,22 @@ def shared_variance(errors: np.ndarray, groups: Sequence[Hashable]) -> float:
     return float(common / (common + within))
 
 
+def left_out_errors(
+    times: PooledTimes, made: PooledProblem, folds: Mapping[str, np.ndarray], start: ArrayLike,
+    counted: np.ndarray, scored: np.ndarray, say: Callable[[str], object] = bool,
+) -> np.ndarray:  # fmt: skip
+    """log(measured / predicted) of the ``scored`` times in a fold, each by a fit without it.
+
+    ``start``: where fits start; ``counted``: weights of times; ``say``: of progress. NaN of others.
+    """
+    errors = np.full(len(times.seconds), np.nan)
+    for fold in cross_validate(made, folds, weights=counted, starts=start, steps=STEPS):
+        own = fold.inside & scored
+        errors[own] = (np.log(times.seconds) - np.asarray(made.logs(fold.free)))[own]
+        say(f"without {fold.name}")
+    return errors
+
+
 def without_publishers(
     times: PooledTimes, made: PooledProblem, start: np.ndarray, seen: np.ndarray | None = None
 ) -> np.ndarray:
@@ -163,13 +180,8 @@ def without_publishers(
     """
     seen = np.ones(len(times.seconds), bool) if seen is None else seen
     folds = label_masks(times.labels(lambda row: row.publisher), seen)
-    errors = np.full(len(times.seconds), np.nan)
     folds = {name: inside for name, inside in folds.items() if (seen & ~inside).any()}
-    counted = weights(times, seen)
-    for fold in cross_validate(made, folds, weights=counted, starts=start, steps=STEPS):
-        own = fold.inside & seen
-        errors[own] = (np.log(times.seconds) - np.asarray(made.logs(fold.free)))[own]
-    return errors
+    return left_out_errors(times, made, folds, start, weights(times, seen), seen)
 
 
 def law_of_publishers(times: PooledTimes) -> dict[str, ErrorLaw]:
@@ -203,16 +215,19 @@ class NewErrors(NamedTuple):
 
 
 def new_errors(
-    rows: Sequence[PooledRow], fit: Fit | None = None, say: Callable[[str], None] = print
+    rows: Sequence[PooledRow], fit: Fit | None = None, say: Callable[[str], object] = print
 ) -> dict[str, NewErrors]:
     """The errors by what is new. ``fit``: another than the shipped one; ``say``: of progress."""
-    model = shipped_fit() if fit is None else fit.tree
-    errors = refit_errors(PooledTimes.of(rows), None if fit is None else fit.free, say)
-    return errors | {"make": of_another_make(rows, model), "pools": of_pools(rows, model)}
+    model, times = shipped_fit() if fit is None else fit.tree, PooledTimes.of(rows)
+    errors = refit_errors(times, None if fit is None else fit.free, say)
+    amd = [row for row in rows if _is_plain_loop(row) and row.system in AMD]
+    pools = [row for row in rows if row.dataset == "silicon pools"]
+    hopper = model.replace(cdna3=model.hopper, cdna4=model.hopper)
+    return errors | {"make": _errors(amd, hopper), "pools": _errors(pools, model)}
 
 
 def refit_errors(
-    times: PooledTimes, free: np.ndarray | None, say: Callable[[str], None]
+    times: PooledTimes, free: np.ndarray | None, say: Callable[[str], object]
 ) -> dict[str, NewErrors]:
     """The errors of systems, models and AMD's servers, each by a fit without it.
 
@@ -225,12 +240,9 @@ def refit_errors(
     errors = {}
     for name, (label, of_amd) in KINDS.items():
         scored, labels = loops & (amd == of_amd), times.labels(label)
-        folds, ratios = label_masks(labels, scored), np.full(len(times.seconds), np.nan)
-        for fold in cross_validate(made, folds, weights=weights(times), starts=start, steps=STEPS):
-            own = fold.inside & scored
-            ratios[own] = np.exp(np.log(times.seconds) - np.asarray(made.logs(fold.free)))[own]
-            say(f"without {fold.name}")
-        left = np.isfinite(ratios)
+        folds = label_masks(labels, scored)
+        logs = left_out_errors(times, made, folds, start, weights(times), scored, say)
+        ratios, left = np.exp(logs), np.isfinite(logs)
         paces, firsts = ratios[left & (times.kind == PACE)], ratios[left & first]
         errors[name] = NewErrors(len(set(labels[left])), paces, firsts)
     return errors
@@ -242,21 +254,10 @@ def offered_loops(times: PooledTimes) -> np.ndarray:
     return np.asarray(loops)[times.row]
 
 
-def of_another_make(rows: Sequence[PooledRow], model: Serving) -> NewErrors:
-    """AMD's closed loops by the fit to NVIDIA's rows: with Hopper's coefficients."""
-
-    def is_scored(row: PooledRow) -> bool:
-        loop = row.system in AMD and row.mode == "loop" and "ttft" in row.measured
-        return loop and isinstance(row.plan, Deployment) and float(row.plan.drafts) == 0.0
-
-    loops = [row for row in rows if is_scored(row)]
-    return _errors(loops, model.replace(cdna3=model.hopper, cdna4=model.hopper))
-
-
-def of_pools(rows: Sequence[PooledRow], model: Serving) -> NewErrors:
-    """Rows of aiconfigurator-core in two pools, by a fit."""
-    pools = [row for row in rows if row.dataset == "silicon pools"]
-    return _errors(pools, model)
+def _is_plain_loop(row: PooledRow) -> bool:
+    """Closed loops of one pool with a TTFT, without drafts."""
+    loop = row.mode == "loop" and "ttft" in row.measured
+    return loop and isinstance(row.plan, Deployment) and float(row.plan.drafts) == 0.0
 
 
 def _errors(rows: Sequence[PooledRow], model: Serving) -> NewErrors:

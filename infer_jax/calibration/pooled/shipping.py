@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 
 import numpy as np
 
@@ -44,6 +45,8 @@ MEASURED = """
 models = [{models}]
 [measured.own]
 """
+ROWS = "[measured.rows]\n"
+WIDTHS = "# of them by bits of the weights of feedforward\n[measured.weights]\n"
 LEFT_OUT = """
 # measured over predicted of closed loops whose group (server and lengths) was left out: median
 # error in per cent, and factors that hold 50, 80 and 95 % of rows
@@ -101,14 +104,13 @@ def _coefficients(fit: Fit, servers: list[str]) -> Iterator[str]:
 
 def _measured(rows: Sequence[PooledRow]) -> Iterator[str]:
     """Models, and rows of each system and engine; ATOM's are of no engine that is offered."""
-    counts: dict[str, Counter[str]] = {}
-    widths: dict[tuple[str, str], Counter[int]] = {}
+    counts, widths = Counter[tuple](), Counter[tuple]()
     models: dict[str, set[str]] = {"": set()}
     for row in rows:
-        counts.setdefault(row.system, Counter())[row.engine] += 1
         assert row.served is not None
         width = int(8.0 * row.served.formats.feedforward[0])  # 4.25 and 4.5 with scales are 4
-        widths.setdefault((row.system, row.engine), Counter())[width] += 1
+        counts[row.system, row.engine] += 1
+        widths[row.system, row.engine, width] += 1
         own = row.system if row.system in AMD else ""
         bundled = {row.model, *TWINS.get(row.model, ())} & set(list_models())
         models.setdefault(own, set()).update(bundled)
@@ -117,14 +119,11 @@ def _measured(rows: Sequence[PooledRow]) -> Iterator[str]:
     }
     yield MEASURED.format(models=listed.pop(""))
     yield from (f"{name} = [{own}]\n" for name, own in sorted(listed.items()))
-    yield "[measured.rows]\n"
-    for system, engines in sorted(counts.items()):
-        cells = ", ".join(f"{engine} = {count}" for engine, count in sorted(engines.items()))
-        yield f"{system} = {{ {cells} }}\n"
-    yield "# of them by bits of the weights of feedforward\n[measured.weights]\n"
-    for (system, engine), bits in sorted(widths.items()):
-        cells = ", ".join(f"{width} = {count}" for width, count in sorted(bits.items()))
-        yield f"{system}.{engine} = {{ {cells} }}\n"
+    for head, table in ((ROWS, counts), (WIDTHS, widths)):
+        yield head
+        for place, own in groupby(sorted(table.items()), lambda item: item[0][:-1]):
+            cells = ", ".join(f"{labels[-1]} = {count}" for labels, count in own)
+            yield f"{'.'.join(place)} = {{ {cells} }}\n"
 
 
 def _errors(fit: Fit, times: PooledTimes) -> Iterator[str]:
