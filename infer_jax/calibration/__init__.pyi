@@ -24,9 +24,9 @@ from infer_jax.calibration.problem import (
     fit as fit,
     residuals as residuals,
 )
-from infer_jax.calibration.proposals import Worth as Worth, next_measurements as next_measurements
 from infer_jax.calibration.residual import Residual as Residual, learn_residual as learn_residual
 from infer_jax.calibration.server import calibrate_server as calibrate_server
+from infer_jax.calibration.server_fit import Worth as Worth, next_measurements as next_measurements
 from infer_jax.calibration.statistics import (
     Check as Check,
     Offsets as Offsets,

@@ -14,7 +14,6 @@ from jax.typing import ArrayLike
 from infer_jax.calibration.cross_validation import cross_validate
 from infer_jax.calibration.linearised import Linearised
 from infer_jax.calibration.problem import FitProblem, Predict, Prior, at
-from infer_jax.calibration.proposals import Proposal, next_runs, possible_runs
 from infer_jax.calibration.runs import (
     OUTPUTS,
     SCALES,
@@ -23,7 +22,13 @@ from infer_jax.calibration.runs import (
     load_of,
     measured,
 )
-from infer_jax.calibration.server_fit import Calibrated, MeasuredTimes
+from infer_jax.calibration.server_fit import (
+    Calibrated,
+    MeasuredTimes,
+    Proposal,
+    next_runs,
+    possible_runs,
+)
 from infer_jax.calibration.statistics import FREEDOM
 from infer_jax.calibration.uncertainty import Fit
 from infer_jax.catalog.measurements import Run
@@ -225,7 +230,7 @@ def first_runs(
 ) -> tuple[Proposal, ...]:
     """The runs that would narrow predictions most, by what is believed of all servers.
 
-    As ``proposals.next_runs`` after a fit to no run, whose covariance is that of the priors.
+    As ``next_runs`` after a fit to no run, whose covariance is that of the priors.
     ``load``: an instance with the longest requests that it takes; ``most``: as many run at most.
     """
     work = load.workload

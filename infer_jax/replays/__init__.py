@@ -10,8 +10,7 @@ from infer_jax.replays.decode_first import (
     Preempting as Preempting,
 )
 from infer_jax.replays.drafts import Drafts as Drafts, drawn_drafts as drawn_drafts
-from infer_jax.replays.gradients import path_gradient as path_gradient
-from infer_jax.replays.log import Log as Log, RoutedLog as RoutedLog
+from infer_jax.replays.log import Log as Log, RoutedLog as RoutedLog, path_gradient as path_gradient
 from infer_jax.replays.loops import (
     has_prefix_cache as has_prefix_cache,
     lanes as lanes,

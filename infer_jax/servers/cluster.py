@@ -34,9 +34,8 @@ from infer_jax.replays.routers import BY_LOAD, BY_PREFIX, ROUTERS
 from infer_jax.replays.runs import Gaps, ReplayRun, Series, gaps_of
 from infer_jax.results import Fact, option
 from infer_jax.results.problems import check_name, refuse
-from infer_jax.servers.drafting import Drafting
 from infer_jax.servers.instance import ReplayedInstance, Sizes, server_of, with_host
-from infer_jax.servers.stream import RequestStream
+from infer_jax.servers.stream import Drafting, RequestStream
 from infer_jax.specs import Architecture, Hardware
 
 COLUMNS = ("arrival", "admitted", "first", "last", "preempted", "cached")  # of requests

@@ -28,7 +28,7 @@ from infer_jax.replays.runs import Series
 from infer_jax.results import option
 from infer_jax.results.numbers import size
 from infer_jax.results.problems import refuse
-from infer_jax.servers.drafting import Drafting
+from infer_jax.servers.stream import Drafting
 from infer_jax.specs import UNBOUNDED, Architecture, Hardware
 
 

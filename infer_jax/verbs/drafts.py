@@ -14,7 +14,7 @@ from infer_jax.estimators.serving.model import fastest_drafts
 from infer_jax.physics.speculation import acceptance_by_position, heads_acceptance
 from infer_jax.results import option
 from infer_jax.results.problems import ask, refuse
-from infer_jax.servers.drafting import Drafting
+from infer_jax.servers.stream import Drafting
 from infer_jax.specs import Plan, Workload
 from infer_jax.verbs import inputs
 from infer_jax.verbs.progress import busy

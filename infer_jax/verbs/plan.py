@@ -116,7 +116,7 @@ def plan(
     from infer_jax.engines import ENGINES
     from infer_jax.estimators.serving import Deployment
     from infer_jax.planning import MODES, Requirements
-    from infer_jax.planning.rates import rate_changes
+    from infer_jax.planning.pricing import rate_changes
     from infer_jax.specs import UNBOUNDED
     from infer_jax.verbs import drafts, inputs
     from infer_jax.verbs.plan_search import Question, check_options, plans

@@ -13,7 +13,7 @@ from infer_jax.replays.loops import checked, sizes_of
 from infer_jax.results.numbers import digits
 from infer_jax.servers.cluster import pools_of
 from infer_jax.servers.instance import Sizes, server_of
-from infer_jax.servers.samples import (
+from infer_jax.servers.runs import (
     ARRIVALS,
     SETTLING,
     WAVES,

@@ -11,7 +11,7 @@ from infer_jax.estimators.known_errors import NAMES, pools as trust_of_pools
 from infer_jax.launch import Launch, launches
 from infer_jax.planning import USUAL_TTFT, Choice, Layout
 from infer_jax.planning.fields import break_even_fields, machine_fields, plan_fields
-from infer_jax.planning.rates import RateChange
+from infer_jax.planning.pricing import RateChange
 from infer_jax.plots.rendering import FigureResult
 from infer_jax.plots.style import Figure
 from infer_jax.results import Lines, Notes, Part, Rows, Section, option, table

@@ -32,7 +32,7 @@ from infer_jax.planning import (
 from infer_jax.planning.layout import largest
 from infer_jax.results import option
 from infer_jax.results.problems import ask, exclude, refuse
-from infer_jax.servers.drafting import Drafting
+from infer_jax.servers.stream import Drafting
 from infer_jax.specs import UNBOUNDED
 from infer_jax.verbs import inputs
 from infer_jax.verbs.inputs import HardwareLike, ModelLike, Setup

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from infer_jax.planning import Choice, Requirements, bands
-from infer_jax.planning.pricing import machines_of
-from infer_jax.planning.rates import DOUBLINGS, RateChange
+from infer_jax.planning.pricing import DOUBLINGS, RateChange, machines_of
 from infer_jax.results import option
 from infer_jax.results.numbers import digits
 from infer_jax.verbs.plan_search import Plans, PlanSystem

@@ -12,8 +12,7 @@ from infer_jax.estimators.serving.plan import deployment
 from infer_jax.planning import Layout, PlanPool
 from infer_jax.results import option
 from infer_jax.results.problems import ask, refuse
-from infer_jax.servers.drafting import Drafting
-from infer_jax.servers.stream import RequestStream
+from infer_jax.servers.stream import Drafting, RequestStream
 from infer_jax.specs import Architecture
 from infer_jax.verbs import inputs
 from infer_jax.verbs.drafts import DraftOptions, drafting

@@ -15,7 +15,7 @@ from infer_jax.plots.style import Figure
 from infer_jax.replays.runs import STATISTICS
 from infer_jax.results import Answers, Column, Fact, Notes, Rows, Section, option
 from infer_jax.results.numbers import digits, or_unknown
-from infer_jax.servers.statistics import MEASURED, ReplayedRuns
+from infer_jax.servers.runs import MEASURED, ReplayedRuns
 from infer_jax.verbs import pictures
 from infer_jax.verbs.limits import unlikely_times
 from infer_jax.verbs.option import either

@@ -1,6 +1,6 @@
 """Predictions of measured rows by the serving estimator: all rows of one mode in one program."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple, cast
 
@@ -204,7 +204,7 @@ def shipped_fit() -> Serving:
 
 def stack_rows(rows: Sequence[PooledRow], serving: Serving) -> list[StackedRows]:
     """Rows of one mode and structure together; without replays."""
-    alike: dict[tuple[str, Any], dict[int, RowInputs]] = {}
+    alike: dict[tuple[str, Hashable], dict[int, RowInputs]] = {}
     for i, row in enumerate(rows):
         if row.mode != "replay":
             one = inputs(row, serving)

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from infer_jax.calibration.bounds import parameters
-from infer_jax.calibration.proposals import possible_runs
 from infer_jax.calibration.runs import OUTPUTS, InstanceLoad, LoadPredictor
 from infer_jax.calibration.server import SCALES, first_runs, priors
+from infer_jax.calibration.server_fit import possible_runs
 from infer_jax.catalog import load_model, load_system
 from infer_jax.estimators import make
 from infer_jax.estimators.serving import Deployment, ServingWorkload

@@ -8,7 +8,6 @@ import pytest
 from jax import Array
 
 from infer_jax.calibration.linearised import Linearised
-from infer_jax.calibration.proposals import possible_runs
 from infer_jax.calibration.runs import LoadPredictor, engine_of, in_flight, load_of, measured
 from infer_jax.calibration.server import (
     STEP_SHARES,
@@ -16,6 +15,7 @@ from infer_jax.calibration.server import (
     coefficients_to_fit,
     step_index,
 )
+from infer_jax.calibration.server_fit import possible_runs
 from infer_jax.calibration.statistics import student
 from infer_jax.catalog import load_model, load_system
 from infer_jax.catalog.measurements import Run, Speculation, Statistic, WorkerPool
