@@ -20,8 +20,8 @@ from infer_jax.design.relaxation import Relaxation
 from infer_jax.estimators import Estimate
 from infer_jax.sweeps.constraint import Constraint, Predicate, Sides, holds
 from infer_jax.sweeps.paths import Point, estimate_at, look
-from infer_jax.sweeps.point import Evaluation, one_point
 from infer_jax.sweeps.preparing import Prepared
+from infer_jax.sweeps.program import Evaluation, one_point
 from infer_jax.sweeps.reducers import Best, is_least
 
 BATCHES = 256, 4096  # lattice points evaluated together: few, and many

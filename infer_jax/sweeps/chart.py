@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from infer_jax.catalog import Model, System
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimate
 from infer_jax.estimators.serving import ServerEstimate
@@ -51,7 +50,7 @@ def limit_in_words(name: str, value: float, known: Mapping[str, Output] = PRINTE
 
 def title_of(ready: Prepared, *, answer: bool) -> str:
     """What is drawn of a sweep, for its title; ``answer``: one of all points."""
-    models = [x.name for x in ready.named.values() if isinstance(x, Model)]
+    models = [x.name for x in ready.models]
     terms = [parse(term)[0] for term in ready.reducer.terms]
     subject = "the frontier" if isinstance(ready.reducer, Pareto) else "the best"
     if isinstance(ready.reducer, Everything):
@@ -76,8 +75,8 @@ def caption_of(ready: Prepared, feasible: int) -> str:
     for name, end in (("isl", "tokens in"), ("osl", "out")):
         ends = ranges.pop(f"workload.{name}", (float(getattr(work, name)),))
         lengths.append(f"{' to '.join(f'{x:,.12g}' for x in dict.fromkeys(ends))} {end}")
-    models = [x for x in ready.named.values() if isinstance(x, Model)]
-    systems = [x for x in ready.named.values() if isinstance(x, System)]
+    models = ready.models
+    systems = list(ready.systems.values())
     rents = {x.name: float(x.hardware.price) for x in systems}
     axes = [
         f"{name_of(path).rpartition(', ')[2]} {low:,.6g} to {high:,.6g}"

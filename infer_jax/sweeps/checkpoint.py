@@ -4,22 +4,17 @@ import hashlib
 import json
 import signal
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-import jax
 import numpy as np
-from jax.typing import DTypeLike
 
 from infer_jax.catalog.archives import read_arrays
 from infer_jax.catalog.files import replace_file
 from infer_jax.catalog.foreign import json_of
 from infer_jax.errors import InputError
-from infer_jax.sweeps.point import Reading
-from infer_jax.sweeps.reducers import Reducer
-from infer_jax.sweeps.space import Group
 
 FORMAT = "infer_jax sweep 2"
 Handler = Callable[[int, FrameType | None], object] | int | None
@@ -38,33 +33,6 @@ class Checkpoint(NamedTuple):
     since: int
     decided: int
     leaves: list[np.ndarray]
-
-
-def fingerprint(
-    groups: list[tuple[Group, Reading]],
-    reducer: Reducer,
-    feasible: str,
-    dtype: DTypeLike,
-    legal: Sequence[np.ndarray] = (),
-) -> str:
-    """A hash of the points' programs, all numbers, axes, reducer, precision and JAX version.
-
-    Chunk size, devices and processes are left out, because they do not change the answer.
-    """
-    digest = hashlib.sha256()
-    facts = (repr(reducer), feasible, np.dtype(dtype).name, jax.__version__)
-    digest.update("\n".join((*facts, jax.default_backend())).encode())
-    for group, reading in groups:
-        digest.update(
-            f"{reading.text}\n{group.sizes}\n{tuple(reading.declared.signs.items())}".encode()
-        )
-        digest.update(repr([(s.leaf, s.digit) for s in group.slots]).encode())
-        digest.update(repr([(c.path, c.order) for c in group.columns]).encode())
-        for x in (*jax.tree.leaves(group.base), *group.tables):
-            digest.update(np.ascontiguousarray(x, np.float64).tobytes())
-    for table in legal:
-        digest.update(np.ascontiguousarray(table).tobytes())
-    return digest.hexdigest()
 
 
 def save(path: Path, mark: str, point: Checkpoint) -> None:

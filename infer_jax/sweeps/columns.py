@@ -8,13 +8,13 @@ import jax
 import numpy as np
 from jaxtyping import Shaped
 
-from infer_jax.catalog import Model, System
+from infer_jax.catalog import System
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimate
 from infer_jax.results import Result, Section
 from infer_jax.specs import outputs
 from infer_jax.sweeps import refine
-from infer_jax.sweeps.paths import numbers
+from infer_jax.sweeps.paths import numbers, unit_of
 from infer_jax.sweeps.preparing import Prepared
 from infer_jax.sweeps.reducers import Best, is_least
 from infer_jax.sweeps.refine import RefinedPoints
@@ -25,9 +25,7 @@ Column = Shaped[np.ndarray, " rows"]  # numbers, or names and sentences
 Units = Mapping[str, str]
 
 
-def columns_of(
-    ready: Prepared, rows: RefinedPoints, units: Units
-) -> tuple[dict[str, Column], dict[str, str]]:
+def columns_of(ready: Prepared, rows: RefinedPoints) -> tuple[dict[str, Column], dict[str, str]]:
     """Axes, then the terms of the estimates in float64, by dotted path; and their units."""
     axes: dict[str, Column] = {}  # one of some structures only is None for the others
     for number, at, digits in spread(ready.groups, rows.index):
@@ -37,18 +35,21 @@ def columns_of(
             labels[:] = c.labels
             full[at] = labels[digits[:, c.digit]]
     columns = {path: np.array(column.tolist()) for path, column in axes.items()}
-    units, terms = dict(units), rows.terms
+    varied = ((c, group) for group in ready.groups for c in group.columns if not c.is_spec)
+    units = {c.path: unit_of(c.path, group.base, None) for c, group in varied}
+    units |= {name: field.full_unit for name, field in ready.declared.items()}
+    terms = rows.terms
     for name in dict.fromkeys([*HEAD, *ready.signs, *terms]):
         if name not in columns and name in terms:
             columns[name] = terms[name]
-    systems = {n: x for n, x in ready.named.items() if isinstance(x, System)}
+    systems = ready.systems
     fixed = [*systems][:1] * len(rows)
     of_row = columns["hardware"].tolist() if "hardware" in columns else fixed
     for name, end, ends in list(_bands(ready, systems, of_row, columns)):
         columns[end], units[end] = ends, units.get(name, "")
     dark = np.array([n in systems and not float(systems[n].hardware.power) for n in of_row])
     if dark.any() and "hardware.power" not in columns:
-        powers = frozenset[str]().union(*(x.reading.declared.powers for x in ready.parts))
+        powers = {name for name, field in ready.declared.items() if field.drawn}
         columns |= {n: np.where(dark, np.nan, x) for n, x in columns.items() if n in powers}
     if isinstance(ready.reducer, Best):
         exceeded = [exceeded_limits(ready, rows, units, i) for i in range(len(rows))]
@@ -61,7 +62,7 @@ def _bands(
 ) -> Iterator[tuple[str, str, Column]]:
     """Ends of 80 % intervals of times, where systems were calibrated to servers of the models."""
     (table, *others) = {e.table for e in ready.estimators}
-    models = {x.name for x in ready.named.values() if isinstance(x, Model)}
+    models = {x.name for x in ready.models}
     bands = {
         name: system.bands(table)
         for name, system in systems.items()
@@ -131,8 +132,8 @@ def explain(ready: Prepared, index: int, source: str = "") -> Explanation:
     [(number, _, digits)] = spread(ready.groups, [index])
     part = ready.parts[number]
     rows = refine.estimates(part, digits, "all")[4]
-    estimate, units = jax.tree.map(itemgetter(0), rows), part.reading.declared.units
-    terms = {name: (float(x), units.get(name, "1")) for name, x in numbers(estimate).items()}
+    estimate, declared = jax.tree.map(itemgetter(0), rows), part.point.declared
+    terms = {name: (float(x), declared[name].full_unit) for name, x in numbers(estimate).items()}
     command = f"explain(prepare(estimator, space, keep), {index})"
     if source:
         command = f"infer-jax sweep {source} --at {index}"

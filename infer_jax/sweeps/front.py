@@ -7,7 +7,7 @@ second at the sizes that ``Pareto`` allows, so that a sweep can be saved and sto
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from infer_jax.sweeps.digits import before, to_index
 BLOCK = 256  # rows compared with all others at a time
 # (objective, values) -> values at which other rows are beaten
 Push = Callable[[int, np.ndarray], np.ndarray]
+Pairs = tuple[np.ndarray, np.ndarray]  # rows, and rows that beat them unless both are equal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Front:
         return len(self.columns[0])
 
     def take(self, chosen: np.ndarray) -> "Front":
-        """The chosen rows, in that order."""
+        """The chosen rows: by their numbers in that order, or those that a mask marks."""
         return dataclasses.replace(self, columns=tuple(c[chosen] for c in self.columns))
 
     @property
@@ -65,13 +66,13 @@ class Front:
     def merged(self, fresh: "Front") -> "Front":
         """The frontier of these rows (already a frontier) and fresh ones in any order."""
         fresh = fresh.sort_rows()
-        fresh = fresh.take(np.flatnonzero(~beaten(fresh, fresh)))
+        fresh = fresh.take(~beaten(fresh, fresh))
         if len(self):
-            fresh = fresh.take(np.flatnonzero(~np.isin(fresh.ids, self.ids)))
-            fresh = fresh.take(np.flatnonzero(~beaten(fresh, self)))
+            fresh = fresh.take(~np.isin(fresh.ids, self.ids))
+            fresh = fresh.take(~beaten(fresh, self))
         if not len(fresh):
             return self
-        left = self.take(np.flatnonzero(~beaten(self, fresh)))
+        left = self.take(~beaten(self, fresh))
         both = [np.concatenate(pair) for pair in zip(left.columns, fresh.columns, strict=True)]
         rows = dataclasses.replace(self, columns=tuple(both))
         return rows.take(np.argsort(_paired(both[0], both[1]), kind="stable"))
@@ -95,9 +96,17 @@ class Front:
 
 def beaten(rows: Front, by: Front) -> np.ndarray:
     """Which rows some row of ``by`` beats."""
+    lost = np.zeros(len(rows), bool)
     if not len(rows) or not len(by):
-        return np.zeros(len(rows), bool)
-    return _below_stairs(rows, by) if rows.keys == 2 else _in_blocks(rows, by)
+        return lost
+    keys, ties = slice(1, 1 + rows.keys), slice(1 + rows.keys, None)
+    for lane, who in _below_stairs(rows, by) if rows.keys == 2 else _in_blocks(rows, by, lost):
+        same = np.ones(len(lane), bool)
+        for x, y in zip(rows.columns[keys], by.columns[keys], strict=True):
+            same &= x[lane] == y[who]
+        first = before([c[who] for c in by.columns[ties]], [c[lane] for c in rows.columns[ties]])
+        lost[lane[~same | first]] = True
+    return lost
 
 
 def _paired(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -107,44 +116,28 @@ def _paired(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return pair
 
 
-def _below_stairs(rows: Front, by: Front) -> np.ndarray:
+def _below_stairs(rows: Front, by: Front) -> Iterator[Pairs]:
+    """Rows at or beyond the step before them, with the row of that step."""
     owner, first, second, row = by.stairs()
     mine, x, y = rows.columns[:3]
     at = np.searchsorted(_paired(owner, first), _paired(mine, x), side="right") - 1
     last = np.maximum(at, 0)
-    within = (at >= 0) & (owner[last] == mine) & (second[last] <= y)
-    inside = np.flatnonzero(within)
-    who = row[last[inside]]
-    same = (by.columns[1][who] == x[inside]) & (by.columns[2][who] == y[inside])
-    mine_ties = [c[inside] for c in rows.columns[3:]]
-    within[inside] = ~same | before([c[who] for c in by.columns[3:]], mine_ties)
-    return within
+    lane = np.flatnonzero((at >= 0) & (owner[last] == mine) & (second[last] <= y))
+    yield lane, row[last[lane]]
 
 
-def _in_blocks(rows: Front, by: Front) -> np.ndarray:
-    pushed = [by.pushed(i) for i in range(by.keys)]
-    keys = slice(1, 1 + rows.keys)
-    left = np.arange(len(rows))  # rows not beaten so far
+def _in_blocks(rows: Front, by: Front, lost: np.ndarray) -> Iterator[Pairs]:
+    """Rows that are not lost, with a row at or before each in all objectives; block by block."""
+    pushed, keys = [by.pushed(i) for i in range(by.keys)], slice(1, 1 + rows.keys)
     for start in range(0, len(by), BLOCK):
-        some = slice(start, start + BLOCK)
+        some, left = slice(start, start + BLOCK), np.flatnonzero(~lost)
         owner, mine = by.columns[0][some], rows.columns[0][left]
         reached = (owner.min() <= mine) & (owner.max() >= mine)
         for push, x in zip(pushed, rows.columns[keys], strict=True):
             reached &= push[some].min() <= x[left]
         lanes = left[reached]
-        if not len(lanes):
-            continue
         hit = owner[:, None] == rows.columns[0][lanes]
         for push, x in zip(pushed, rows.columns[keys], strict=True):
             hit &= push[some][:, None] <= x[lanes]
         at, lane = np.nonzero(hit)
-        who, lane = at + start, lanes[lane]
-        same = np.ones(len(who), bool)
-        for x, y in zip(rows.columns[keys], by.columns[keys], strict=True):
-            same &= x[lane] == y[who]
-        rest = slice(1 + rows.keys, None)
-        ties = [c[who] for c in by.columns[rest]], [c[lane] for c in rows.columns[rest]]
-        left = left[~np.isin(left, lane[~same | before(*ties)])]
-    lost = np.ones(len(rows), bool)
-    lost[left] = False
-    return lost
+        yield lanes[lane], at + start

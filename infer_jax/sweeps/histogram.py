@@ -9,7 +9,7 @@ from jax import Array, lax
 from jax.typing import DTypeLike
 
 from infer_jax.errors import InputError
-from infer_jax.sweeps.reducers import Answer, Chunk, Monoid, State, parse
+from infer_jax.sweeps.reducers import Answer, Chunk, Monoid, Per, State, parse
 
 MANTISSA = 8  # bits of a float32's fraction that a bin of a quantile resolves: 0.4 %
 
@@ -70,7 +70,7 @@ class Histogram(BinCounts):
 
     term: str
     edges: tuple[float, ...]
-    per: str | tuple[str, ...] = ()
+    per: Per = ()
 
     def __post_init__(self) -> None:
         edges = tuple(float(x) for x in self.edges)
@@ -102,7 +102,7 @@ class Quantiles(BinCounts):
 
     term: str
     q: tuple[float, ...] = (0.05, 0.25, 0.5, 0.75, 0.95)
-    per: str | tuple[str, ...] = ()
+    per: Per = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "q", tuple(float(x) for x in self.q))

@@ -7,12 +7,11 @@ combination that breaks one is left out, as by a constraint.
 
 from collections.abc import Iterable, Sequence
 from math import prod
-from typing import NamedTuple, cast
+from typing import cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from jax.typing import ArrayLike
 
 from infer_jax import legal
@@ -22,7 +21,7 @@ from infer_jax.silicon.mixture import mixture_of
 from infer_jax.specs import Plan
 from infer_jax.sweeps.constraint import divides
 from infer_jax.sweeps.paths import Point, by_path
-from infer_jax.sweeps.space import Group, Slot
+from infer_jax.sweeps.space import Group
 
 WORKLOAD = ("prefix", "isl", "batch")  # fields whose rules hold for any plan
 MAX_ENTRIES = 2**22  # of a table; larger ones are evaluated point by point on the device
@@ -34,16 +33,11 @@ JOINT = (
 )
 JOINT_OF_PLAN = (("arch.", "plan.tp", "plan.ep", "plan.attention_dp"), ("arch.", "plan.pp"))
 Tables = list[tuple[legal.Rule, np.ndarray]]  # by rule: where it holds, a dimension for each digit
+# by digits: which of their combinations are legal, flat, the last digit fastest
+Masks = dict[tuple[int, ...], np.ndarray]
 
 
-class Mask(NamedTuple):
-    """Which combinations of some digits are legal: flat, the last of them fastest."""
-
-    digits: tuple[int, ...]
-    table: np.ndarray
-
-
-def validity_masks(groups: Sequence[Group]) -> tuple[list[list[Mask]], bool]:
+def validity_masks(groups: Sequence[Group]) -> tuple[list[Masks], bool]:
     """The masks of each group, and whether some rules have to be evaluated at each point.
 
     Raises:
@@ -57,50 +51,58 @@ def validity_masks(groups: Sequence[Group]) -> tuple[list[list[Mask]], bool]:
         part = "workload" if rule.field in WORKLOAD else "plan"
         value = f"{float(np.ravel(rule.value)[0]):.12g}"
         raise InputError("space", f"{part}.{rule.field}", value, rule.allowed())
-    broken: dict[tuple[str, int], tuple[object, legal.Rule] | None] = {}
+    legal_somewhere = set[tuple[str, int]]()
+    broken: dict[tuple[str, int], tuple[object, legal.Rule]] = {}
     for group, table in zip(groups, tables, strict=True):
         for column in group.columns:
             for digit, position in enumerate(column.order):
                 rule = _broken_rule(group, table or [], column.digit, digit)
-                value = (column.path, position)
-                if rule is None:  # legal somewhere
-                    broken[value] = None
-                elif broken.get(value, ()) is not None:
-                    broken[value] = column.labels[digit], rule
-    for (path, _), found in broken.items():
-        if found is not None:
-            label, rule = found
+                if rule is None:
+                    legal_somewhere.add((column.path, position))
+                else:
+                    broken[column.path, position] = column.labels[digit], rule
+    for value, (label, rule) in broken.items():
+        if value not in legal_somewhere:
+            path = value[0]
             field = path if path.endswith(rule.field) else f"{path} (for {rule.field})"
             raise InputError("space", field, label, rule.allowed())
     return [_masks(table or []) for table in tables], any(table is None for table in tables)
 
 
 def is_legal(point: Point) -> legal.Truth:
-    """Whether an engine runs one point."""
-    return all_hold(_rules(point))
+    """Whether an engine runs one point, and all cases of its mixture."""
+    return _all_hold(_rules(point))
 
 
-def all_hold(rules: Iterable[legal.Rule]) -> legal.Truth:
-    """Whether all rules hold."""
+def cases_are_legal(point: Point) -> legal.Truth:
+    """Whether an engine runs all cases of a mixture but the first."""
+    return _all_hold(_rules(point, first=False))
+
+
+def _all_hold(rules: Iterable[legal.Rule]) -> legal.Truth:
     truth: legal.Truth = True
     for rule in rules:
         truth = truth & rule.holds
     return truth
 
 
-def _rules(point: Point) -> list[legal.Rule]:
-    """The rules for a point; those of the workload alone where the estimator splits the chips."""
-    split = _has_layout(point)
-    rules = legal.rules(point.arch, point.plan if split else Plan.of(), point.workload)
-    return [r for r in (*rules, *_rules_of_cases(point)) if split or r.field in WORKLOAD]
+def _rules(point: Point, *, first: bool = True) -> list[legal.Rule]:
+    """The rules for a point and the other cases of its mixture.
 
-
-def _rules_of_cases(point: Point) -> list[legal.Rule]:
-    """The rules for the cases of a mixture but the first."""
-    mixture = mixture_of(point.estimator)
+    Those of the workload alone where the estimator splits the chips.
+    """
+    split, mixture = _has_layout(point), mixture_of(point.estimator)
     cases = () if mixture is None else mixture.cases
-    every = ((point.arch if c.arch is None else c.arch, c.plan, c.workload) for c in cases)
-    return [rule for parts in every for rule in legal.rules(*parts)]
+    every = [(point.arch if c.arch is None else c.arch, c.plan, c.workload) for c in cases]
+    if first:
+        every.insert(0, (point.arch, point.plan if split else Plan.of(), point.workload))
+    rules = (rule for parts in every for rule in legal.rules(*parts))
+    return [rule for rule in rules if split or rule.field in WORKLOAD]
+
+
+def _has_layout(point: Point) -> bool:
+    """Whether the plan gives the layout, and the estimator does not search it."""
+    return not point.estimator.searches and isinstance(point.plan, Plan)
 
 
 def dies_are_whole(point: Point) -> ArrayLike:
@@ -110,32 +112,15 @@ def dies_are_whole(point: Point) -> ArrayLike:
     return jnp.all(jnp.stack([divides(chip.dies, jnp.asarray(x)) for x in own]))
 
 
-def cases_are_legal(point: Point) -> legal.Truth:
-    """Whether an engine runs all cases of a mixture but the first."""
-    split = _has_layout(point)
-    return all_hold(r for r in _rules_of_cases(point) if split or r.field in WORKLOAD)
-
-
-def _has_layout(point: Point) -> bool:
-    """Whether the plan gives the layout, and the estimator does not search it."""
-    return not point.estimator.searches and isinstance(point.plan, Plan)
-
-
 def _tables(group: Group) -> Tables | None:
     """Where each rule holds; None where the tables are too large, or a dependent axis has none."""
     if any(slot.rule is not None for slot in group.slots):
         return None
-    count = len(group.sizes)
-
-    def spread(slot: Slot, table: np.ndarray) -> np.ndarray:
-        shape = [1] * count
-        shape[slot.digit] = len(table)
-        return np.asarray(table, np.float64).reshape(*shape, *np.shape(table)[1:])
-
     flat, tree = jax.tree.flatten(group.base)
     for slot, table in zip(group.slots, group.tables, strict=True):
-        if np.ndim(table) == 1:
-            flat[slot.leaf] = spread(slot, table)
+        if table.ndim == 1:
+            shape = [-1 if digit == slot.digit else 1 for digit in range(len(group.sizes))]
+            flat[slot.leaf] = table.reshape(shape)
     point = jax.tree.unflatten(tree, flat)
     paths = list(by_path(group.base))
     joint = (*JOINT, *(JOINT_OF_PLAN if _has_layout(point) else ()))
@@ -155,19 +140,11 @@ def _broken_rule(group: Group, tables: Tables, axis: int, digit: int) -> legal.R
     return None
 
 
-def _masks(tables: Tables) -> list[Mask]:
+def _masks(tables: Tables) -> Masks:
     """One table for all rules over the same digits."""
-    masks: dict[tuple[int, ...], np.ndarray] = {}
+    masks: Masks = {}
     for _, holds in tables:
         if not holds.all():
             digits = tuple(i for i, n in enumerate(holds.shape) if n > 1)
             masks[digits] = masks.get(digits, np.asarray(True)) & holds.ravel()
-    return [Mask(digits, table) for digits, table in masks.items()]
-
-
-def flat_index(mask: Sequence[int], digits: Sequence[Array], sizes: Sequence[int]) -> Array | int:
-    """The position in a mask's table of points with these digits."""
-    at: Array | int = 0
-    for digit in mask:
-        at = at * sizes[digit] + digits[digit]
-    return at
+    return masks

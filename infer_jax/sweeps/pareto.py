@@ -12,10 +12,10 @@ hands the others to the host, which merges them (``front.py``). So every lane co
 segment ends early where more lanes are left than fit.
 """
 
-import copy
 import dataclasses
 import math
 from types import ModuleType
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -25,7 +25,7 @@ from jax.typing import DTypeLike
 from infer_jax.errors import InputError
 from infer_jax.sweeps.digits import Numbers, before
 from infer_jax.sweeps.front import Front
-from infer_jax.sweeps.reducers import Chunk, Mask, Reducer, Rows, State, parse
+from infer_jax.sweeps.reducers import Chunk, Mask, Per, Reducer, Rows, State, parse
 from infer_jax.typed_jax import fori_loop
 
 BLOCK = 128  # known rows compared with the lanes at a time
@@ -40,7 +40,7 @@ MARGIN = 4e-5  # twice the relative error that the contract tests allow a float3
 WHOLE = 2**24  # counts below it are exact in float32
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, init=False)
 class Pareto(Reducer):
     """The frontier of two or more objectives: ``Pareto("speed", "cost")``.
 
@@ -50,18 +50,18 @@ class Pareto(Reducer):
     """
 
     objectives: tuple[str, ...]
-    per: str | tuple[str, ...] = ()
-    epsilon: float = 0.0
-    capacity: int = 0
-    margin: float = 0.0
-    whole: frozenset[str] = frozenset()
+    per: Per
+    epsilon: float
+    capacity: int
+    margin: float
+    whole: frozenset[str]
 
     def __init__(
         self,
         *objectives: str,
-        per: str | tuple[str, ...] = (),
+        per: Per = (),
         epsilon: float = 0.0,
-        capacity: int = 0,
+        capacity: int = START,
         margin: float = 0.0,
         whole: frozenset[str] = frozenset(),
     ):
@@ -70,18 +70,14 @@ class Pareto(Reducer):
         if not (math.isfinite(epsilon) and 0 <= epsilon < 1):
             raise InputError("Pareto", "epsilon", epsilon, "a share from 0 to below 1")
         per = (per,) if isinstance(per, str) else tuple(per)
-        self._set(objectives=objectives, per=per, epsilon=float(epsilon), margin=margin,
-                  capacity=capacity or START, whole=whole)  # fmt: skip
+        values = (objectives, per, float(epsilon), capacity, margin, whole)
+        for field, value in zip(dataclasses.fields(self), values, strict=True):
+            object.__setattr__(self, field.name, value)
 
-    def _set(self, **fields: object) -> None:
-        for name, value in fields.items():
-            object.__setattr__(self, name, value)
-
-    def changed(self, **fields: object) -> "Pareto":
+    def changed(self, **changes: Any) -> "Pareto":
         """The same reducer with some fields changed."""
-        other = copy.copy(self)
-        other._set(**fields)
-        return other
+        fields = {**vars(self), **changes}
+        return Pareto(*fields.pop("objectives"), **fields)
 
     @property
     def terms(self) -> tuple[str, ...]:
@@ -131,15 +127,14 @@ class Pareto(Reducer):
         Of two objectives the known rows are the steps of the frontier, and where those of each
         position begin; of more they are listed with objectives moved by the margin.
         """
-        begin = 1 + self._keys
+        ties = known.columns[1 + self._keys : 1 + self._keys + self._ties]
         if self._keys == 2:
             owner, first, second, row = known.stairs()
-            ties = [c[row] for c in known.columns[begin : begin + self._ties]]
             starts = np.searchsorted(owner, np.arange(groups + 1, dtype=np.int32))
-            rows = {"steps": self._padded(first, second, *ties), "starts": starts.astype(np.int32)}
+            steps = self._padded(first, second, *(c[row] for c in ties))
+            rows = {"steps": steps, "starts": starts.astype(np.int32)}
         else:
             pushed = (known.pushed(i) for i in range(self._keys))
-            ties = known.columns[begin : begin + self._ties]
             listed = self._padded(known.columns[0], *pushed, *ties)
             rows = {"rows": listed, "count": np.asarray(len(known), np.int32)}
         fresh = tuple(np.zeros(self.new_rows + 2 * lanes, c.dtype) for c in known.columns)
@@ -148,14 +143,13 @@ class Pareto(Reducer):
 
     def _padded(self, *columns: np.ndarray) -> tuple[np.ndarray, ...]:
         """Columns of the program's capacity, which end in values that beat nothing."""
-        return tuple(
-            np.pad(
-                x,
-                (0, self.capacity - len(x)),
-                constant_values=np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).max,
-            )
-            for x in columns
-        )
+
+        def last(x: np.ndarray) -> float:
+            return np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).max
+
+        ends = [(0, self.capacity - len(x)) for x in columns]
+        pairs = zip(columns, ends, strict=True)
+        return tuple(np.pad(x, end, constant_values=last(x)) for x, end in pairs)
 
     def absorb(self, state: State, chunk: Chunk) -> State:
         """The state with a chunk's feasible lanes that no known row beats."""

@@ -1,31 +1,198 @@
-"""The compiled program of a segment: decode points, evaluate them, reduce them."""
+"""The programs of a sweep: of one point, traced once for every use, and of a segment of points.
 
-from collections.abc import Callable
+A point is traced once per structure and precision. From the trace follow the axes that its outputs
+depend on, and what of an estimate needs no other phase. A segment decodes points, evaluates them by
+that trace and reduces them, on all devices.
+"""
+
+import dataclasses
+import re
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Literal, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jax.sharding import Mesh, PartitionSpec
-from jax.typing import ArrayLike, DTypeLike
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jax.interpreters import partial_eval
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.tree_util import PyTreeDef
+from jax.typing import DTypeLike
 
 from infer_jax.compiling import wide
+from infer_jax.estimators.estimate import Estimate, Phase
+from infer_jax.estimators.search import independent, only
+from infer_jax.specs.declared_outputs import Output
 from infer_jax.sweeps import digits as radix
-from infer_jax.sweeps.legality import flat_index
-from infer_jax.sweeps.paths import Point, is_table
-from infer_jax.sweeps.point import Evaluation, answers, trace_evaluation
-from infer_jax.sweeps.reducers import Chunk, Monoid, Reducer, Rows, State, parse
-from infer_jax.typed_jax import all_gather, fori_loop, jit, pmax, pmin, psum
+from infer_jax.sweeps.constraint import Predicate, holds
+from infer_jax.sweeps.paths import Point, by_path, declared, estimate_at, look, numbers
+from infer_jax.sweeps.reducers import Chunk, Reducer, State, parse
+from infer_jax.sweeps.space import Slot, fill
+from infer_jax.typed_jax import jit, pmax, pmin, psum
 
+Shapes = tuple[tuple[int, ...], ...]
+Judged = tuple[dict[str, Array], Array, Array, Array]  # terms, accepted, feasible, shortfall
+Evaluated = tuple[dict[str, Array], Array, Array, Array, Estimate]  # the same, and the estimate
+Extent = Literal["none", "scope", "all"]  # of an estimate: the numbers that are returned
 Carry = tuple[Array, State, Array]  # the step, the state, the counts
 Segment = tuple[State, Array, Array, Array]  # states, counts, the steps done, votes
 LANES = "lanes"  # the one axis of the mesh
 SPLIT, REPLICATED = PartitionSpec(LANES), PartitionSpec()
 COUNTS = ("accepted", "feasible", "undefined")
+
+
+class Evaluation(NamedTuple):
+    """What is evaluated at each point, without its numbers; hashable, as the key of a trace."""
+
+    slots: tuple[Slot, ...]
+    terms: tuple[str, ...]
+    where: tuple[Predicate, ...]
+    feasible: str
+
+    def phases(self, point: Point, estimate: Estimate) -> dict[str, Phase]:
+        """The phases whose limits make a point feasible, by name."""
+        if above := self.feasible.rpartition(".")[0]:
+            return {above: look(above, point, estimate)}
+        return {"prefill": estimate.prefill, "decode": estimate.decode}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PointProgram:
+    """One point's program, of the leaves of its base and its steps.
+
+    ``shapes`` is what it returns flat, shapes and types in place of arrays; ``scope`` says of each
+    output whether it needs nothing of a phase not asked about, and ``declared`` what the fields of
+    the terms and of every number of the estimate declare.
+    """
+
+    evaluation: Evaluation
+    jaxpr: ClosedJaxpr
+    shapes: Evaluated
+    scope: tuple[bool, ...]
+    declared: dict[str, Output]
+
+    @property
+    def signs(self) -> dict[str, float]:
+        """By term: -1 where more of it is better."""
+        terms = self.evaluation.terms
+        return {n: -1.0 if self.declared[n].more_is_better else 1.0 for n in terms}
+
+    @property
+    def units(self) -> dict[str, str]:
+        """The units of terms and of every number of the estimate."""
+        return {name: field.full_unit for name, field in self.declared.items()}
+
+    @property
+    def powers(self) -> set[str]:
+        """Powers and energies, unknown where the chip's power is."""
+        return {name for name, field in self.declared.items() if field.drawn}
+
+    @cached_property
+    def _judged(self) -> tuple[str, list[bool]]:
+        """The program of terms, constraints and limits alone, and which inputs it reads."""
+        wanted = len(self.evaluation.terms) + 2
+        needed = [i < wanted for i in range(len(self.scope))]
+        lean, used = partial_eval.dce_jaxpr(self.jaxpr.jaxpr, needed)
+        return re.sub(r"0x[0-9a-f]+|at /[^ ]*|/[^ ]*\.py:\d+", "", str(lean)), used
+
+    @property
+    def text(self) -> str:
+        """The program in words, without what differs from run to run."""
+        return self._judged[0]
+
+    @property
+    def steps_read(self) -> list[bool]:
+        """By slot: whether terms, constraints and limits depend on its step."""
+        used = self._judged[1]
+        return used[len(used) - len(self.evaluation.slots) :]
+
+
+def one_point(
+    evaluation: Evaluation, base: Point, steps: Sequence[Array]
+) -> tuple[Judged, Point, Estimate]:
+    """Terms, whether the constraints and the limits hold, the excess over them; point, estimate."""
+    point = fill(base, evaluation.slots, steps)
+    estimate = estimate_at(point)
+    kind = jnp.result_type(*jax.tree.leaves(base))
+    values = {name: jnp.asarray(look(name, point, estimate), kind) for name in evaluation.terms}
+    accepted = jnp.asarray(True)
+    for predicate in evaluation.where:
+        accepted &= jnp.asarray(holds(predicate, point, estimate), bool)
+    feasible = jnp.asarray(look(evaluation.feasible, point, estimate), bool)
+    shortfall = jnp.asarray(0.0)
+    for phase in evaluation.phases(point, estimate).values():
+        shortfall = jnp.maximum(shortfall, phase.shortfall)
+    return (values, accepted, feasible, shortfall), point, estimate
+
+
+def trace_point(evaluation: Evaluation, base: Point, dtype: DTypeLike) -> PointProgram:
+    """The trace of an evaluation, the same for all numbers, chunk sizes and reducers.
+
+    Raises:
+        InputError: a name that is no input and no term.
+    """
+    leaves, tree = jax.tree.flatten(base)
+    return _trace(evaluation, tree, tuple(jnp.shape(x) for x in leaves), np.dtype(dtype))
+
+
+@lru_cache(maxsize=256)
+def _trace(
+    evaluation: Evaluation, tree: PyTreeDef, shapes: Shapes, dtype: np.dtype
+) -> PointProgram:
+    fields: dict[str, Output] = {}
+
+    def evaluate(base: Point, steps: Sequence[Array]) -> Evaluated:
+        judged, point, estimate = one_point(evaluation, base, steps)
+        names = (*evaluation.terms, *numbers(estimate))
+        fields.update({n: declared(n, point, estimate) for n in names})
+        return *judged, estimate
+
+    leaves = [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes]
+    scalar = jax.ShapeDtypeStruct((), dtype)
+    steps = [scalar if s.rule else leaves[s.leaf] for s in evaluation.slots]
+    with jax.enable_x64(dtype == np.float64):
+        make = jax.make_jaxpr(evaluate, return_shape=True)  # pyright: ignore[reportUnknownMemberType]
+        jaxpr, returned = make(jax.tree.unflatten(tree, leaves), steps)
+    # which outputs are computed when only one phase is asked for
+    *judged, estimate = returned
+    count, total = len(jax.tree.leaves(judged)), len(jax.tree.leaves(returned))
+    parts = [path.partition(".")[0] for path in by_path(estimate)]
+    phases = [name for name in dict.fromkeys(parts) if isinstance(getattr(estimate, name), Phase)]
+    phase = evaluation.feasible.split(".")[0]
+    scope = (True,) * total
+    if phase in phases:
+        own = [True] * count + [name == phase for name in parts]
+        others = [False] * count + [name in phases and name != phase for name in parts]
+        scope = tuple(independent(jaxpr, own, others))
+    return PointProgram(evaluation, jaxpr, returned, scope, fields)
+
+
+def answers(
+    evaluation: Evaluation, base: Point, extent: Extent = "none"
+) -> Callable[[Sequence[Array]], Evaluated]:
+    """steps -> (terms, accepted, feasible, shortfall, estimate).
+
+    Only the part of the trace that the answers need is evaluated. Of the estimate the function
+    returns nothing (None at each leaf), the numbers in scope, or all.
+    """
+    leaves = jax.tree.leaves(base)
+    trace = trace_point(evaluation, base, jnp.result_type(*leaves))
+    first, tree = len(jax.tree.leaves(trace.shapes[:4])), jax.tree.structure(trace.shapes)
+    used = [
+        i < first or extent == "all" or (extent == "scope" and in_scope)
+        for i, in_scope in enumerate(trace.scope)
+    ]
+    run = cast(Callable[..., list[Array]], jaxpr_as_fun(only(trace.jaxpr, used)))
+
+    def answer(steps: Sequence[Array]) -> Evaluated:
+        values = iter(run(*leaves, *steps))
+        return jax.tree.unflatten(tree, [next(values) if x else None for x in used])
+
+    return answer
 
 
 class Program(NamedTuple):
@@ -41,13 +208,25 @@ class Program(NamedTuple):
 
 
 class Task(NamedTuple):
-    """The numbers of a group: its base, a table for each slot, the position of each value on the
-    axes of ``per``, and the tables of legal points."""
+    """The numbers of a group: its base, a table for each slot, and tables over some digits.
+
+    Those are flat, the last digit fastest: positions on the axes of ``per``, and legal points.
+    """
 
     base: Point
     tables: tuple[np.ndarray, ...]
-    positions: tuple[np.ndarray, ...]
+    positions: np.ndarray
     masks: tuple[np.ndarray, ...]
+
+
+def flat_index(
+    some: Sequence[int], digits: Sequence[Array] | np.ndarray, sizes: Sequence[int]
+) -> Array | np.ndarray | int:
+    """The places of points with these digits in a flat table over some of them."""
+    at: Array | np.ndarray | int = 0
+    for digit in some:
+        at = at * sizes[digit] + digits[digit]
+    return at
 
 
 def chunk_of(
@@ -61,11 +240,10 @@ def chunk_of(
     point = jax.vmap(answers(evaluation, task.base), axis_size=program.chunk)
     values, accepted, feasible, shortfall, _ = point(steps)
     accepted &= lanes < count
-    for mask, legal in zip(program.masks, task.masks, strict=True):
-        accepted &= legal[flat_index(mask, digits, program.sizes)]
-    group = jnp.zeros(program.chunk, jnp.int32)
-    for digit, positions in zip(program.per, task.positions, strict=True):
-        group += positions[digits[digit]]
+    for some, legal in zip(program.masks, task.masks, strict=True):
+        accepted &= legal[flat_index(some, digits, program.sizes)]
+    position = jnp.asarray(task.positions)[flat_index(program.per, digits, program.sizes)]
+    group = jnp.broadcast_to(position, (program.chunk,))
     index = radix.add(tuple(words), lanes.astype(jnp.uint32))
     feasible &= accepted
     undefined = jnp.asarray(False)
@@ -73,7 +251,7 @@ def chunk_of(
         undefined |= jnp.isnan(values[parse(term)[0]])
     sums = [jnp.sum(m, dtype=jnp.int32) for m in (accepted, feasible, accepted & undefined)]
     dtype = jnp.result_type(*jax.tree.leaves(task.base))
-    signs = trace_evaluation(evaluation, task.base, dtype).declared.signs
+    signs = trace_point(evaluation, task.base, dtype).signs
     return Chunk(values, accepted, feasible, shortfall, index, group, signs), jnp.stack(sums)
 
 
@@ -109,17 +287,20 @@ def _segment(program: Program, mesh: Mesh, *arrays: object) -> Segment:
         first = lax.axis_index(LANES).astype(jnp.int32) * program.chunk
         stride = mesh.size * program.chunk
 
+        def overflows(state: State) -> Array:
+            return state.get("overflow", jnp.asarray(False))
+
         def step(carry: Carry) -> Carry:
             i, state, sums = carry
             chunk, new = chunk_of(program, task, start, words, first + i * stride, count)
             state = program.reducer.absorb(state, chunk)
             # a step that overflows is discarded
-            return i + 1 - jnp.asarray(_overflows(state), jnp.int32), state, sums + new
+            return i + 1 - overflows(state).astype(jnp.int32), state, sums + new
 
         steps = (count + stride - 1) // stride
         begin = jax.tree.map(itemgetter(0), state)
         reached, end, sums = lax.while_loop(
-            lambda carry: (carry[0] < steps) & ~jnp.asarray(_overflows(carry[1])),
+            lambda carry: (carry[0] < steps) & ~overflows(carry[1]),
             step,
             (jnp.asarray(0, jnp.int32), begin, jnp.zeros(len(COUNTS), jnp.int32)),
         )
@@ -136,39 +317,12 @@ def _segment(program: Program, mesh: Mesh, *arrays: object) -> Segment:
     )(*arrays)  # pyright: ignore[reportArgumentType]
 
 
-def _overflows(state: State) -> ArrayLike:
-    return state["overflow"] if is_table(state) and "overflow" in state else False
-
-
 @jit(static=(0, 1))
-def gather_rows(mesh: Mesh, size: int, rows: Rows) -> Rows:
-    """The first ``size`` rows of all devices, the same on all of them."""
+def gather_rows(mesh: Mesh, size: int | None, state: State) -> State:
+    """The first rows of every device (all without ``size``), the same on each of them."""
 
-    def gather(x: Array) -> Array:
-        return all_gather(x[0, :size] if x.ndim > 1 else x[0], LANES)
+    def first(x: Array) -> Array:
+        return x[:, :size] if x.ndim > 1 else x
 
-    return _on_all(mesh, lambda rows: jax.tree.map(gather, rows))(rows)
-
-
-@jit(static=(0, 1))
-def merge_devices(reducer: Monoid, mesh: Mesh, state: State) -> State:
-    """One state out of the states of all devices, the same on all of them."""
-
-    def gather(x: Array) -> Array:
-        return all_gather(x[0], LANES)
-
-    def merge(state: State) -> State:
-        states = jax.tree.map(gather, state)
-        rest = jax.tree.map(itemgetter(0), states)
-        return fori_loop(
-            1, mesh.size, lambda i, x: reducer.merge(x, jax.tree.map(itemgetter(i), states)), rest
-        )
-
-    return _on_all(mesh, merge)(state)
-
-
-def _on_all(mesh: Mesh, function: Callable[[State], State]) -> Callable[[State], State]:
-    """A function of the arrays over all devices whose answer is the same on each of them."""
-    return jax.shard_map(
-        function, mesh=mesh, in_specs=(SPLIT,), out_specs=REPLICATED, check_vma=False
-    )
+    rows = jax.tree.map(first, state)
+    return lax.with_sharding_constraint(rows, NamedSharding(mesh, REPLICATED))  # pyright: ignore[reportUnknownMemberType]

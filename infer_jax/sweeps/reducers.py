@@ -1,9 +1,9 @@
 """Reducers: what a sweep keeps of its grid. Each is a monoid: init, absorb a chunk, merge.
 
-A reducer is a frozen description; its state is a pytree of arrays of fixed shape. What it
+A reducer is a frozen description; its state is a dictionary of arrays of fixed shape. What it
 keeps is the set of maximal rows of a strict partial order, so the answer depends on the set of
 points alone: not on chunks, devices, processes, order or restarts. Of equal rows the one with
-the lowest index wins. ``Pareto`` is in ``pareto.py``, counts by bin are in ``histogram.py``.
+the lowest index wins. ``Pareto`` is in ``pareto.py``.
 """
 
 import dataclasses
@@ -26,11 +26,11 @@ BATCH = 1024  # survivors of a chunk that are inserted together
 MAX_WORD = 0xFFFFFFFF
 MAX_POINTS = 2**22  # of a grid that is kept whole
 Answer = dict[str, Any]  # plain data, of numbers, texts, lists and dictionaries
-State = Any  # a pytree of arrays of fixed shape, which its reducer alone knows
+State = dict[str, Any]  # pytrees of arrays of fixed shape, which the reducer alone knows
 Rows = tuple[Array, ...]  # columns of one length, most significant first
-Terms = dict[str, Float[Array, " lanes"]]
+Lanes = Float[Array, " lanes"]
 Mask = Bool[Array, " lanes"]
-Keys = tuple[Float[Array, " lanes"], Mask]  # what a ranking minimises, and which lanes take part
+Per = str | tuple[str, ...]
 
 
 class Chunk(NamedTuple):
@@ -40,15 +40,15 @@ class Chunk(NamedTuple):
     float64 decides.
     """
 
-    values: Terms
+    values: dict[str, Lanes]
     accepted: Mask  # a point of the grid that satisfies the constraints
     feasible: Mask  # accepted, and within the estimate's own limits
-    shortfall: Float[Array, " lanes"]  # relative excess over those limits: memory, stages
+    shortfall: Lanes  # relative excess over those limits: memory, stages
     words: tuple[UInt32[Array, " lanes"], ...]  # of the global index, most significant first
     group: Int[Array, " lanes"]  # position on the axes that `per` names
     signs: dict[str, float]  # by term: -1 where more of it is better
 
-    def key(self, term: str) -> Float[Array, " lanes"]:
+    def key(self, term: str) -> Lanes:
         """A term as a number to minimise."""
         name, sign = parse(term)
         # + 0 turns -0 into 0, since sorting distinguishes them
@@ -66,7 +66,7 @@ def parse(term: str) -> tuple[str, float | None]:
 class Reducer(ABC):
     """What is kept of the points of a grid, separately for each position of the axes ``per``."""
 
-    per: str | tuple[str, ...]
+    per: Per
 
     @property
     @abstractmethod
@@ -76,7 +76,7 @@ class Reducer(ABC):
     @property
     def axes(self) -> tuple[str, ...]:
         """Axes for whose positions answers are kept separately."""
-        return (self.per,) if isinstance(self.per, str) else self.per
+        return (self.per,) if isinstance(self.per, str) else tuple(self.per)
 
     def sized(self, size: int) -> "Reducer":
         """The reducer for a grid of this many points.
@@ -124,8 +124,8 @@ class Ranking(Monoid):
         """Rows of each ranking, the answer first."""
 
     @abstractmethod
-    def keys(self, chunk: Chunk, xp: Any = jnp) -> dict[str, Keys]:
-        """The keys of each ranking; ``xp`` is the module of the chunk's arrays."""
+    def keys(self, chunk: Chunk, xp: Any = jnp) -> dict[str, tuple[Lanes, Mask]]:
+        """What each ranking minimises, and which lanes take part; ``xp``: module of the arrays."""
 
     def init(self, words: int, groups: int, dtype: DTypeLike) -> State:
         """Rankings without points."""
@@ -144,7 +144,7 @@ class Ranking(Monoid):
 
     def merge(self, a: State, b: State) -> State:
         """The first rows of both."""
-        merged: dict[str, Rows] = {}
+        merged: State = {}
         for name, k in self.sizes.items():
             owner = jnp.repeat(jnp.arange(a[name][0].shape[0] // k, dtype=jnp.int32), k)
             merged[name] = rank(a[name], (owner, *b[name]), jnp.isfinite(b[name][0]), k)
@@ -206,7 +206,7 @@ class TopK(Ranking):
 
     k: int
     by: str
-    per: str | tuple[str, ...] = ()
+    per: Per = ()
     spare: int = 0
 
     def __post_init__(self) -> None:
@@ -228,7 +228,7 @@ class TopK(Ranking):
         """The same reducer with spare rows, which float64 ranks again."""
         return dataclasses.replace(self, spare=max(self.k, 16))
 
-    def keys(self, chunk: Chunk, xp: Any = jnp) -> dict[str, Keys]:
+    def keys(self, chunk: Chunk, xp: Any = jnp) -> dict[str, tuple[Lanes, Mask]]:
         """The objective of the feasible points."""
         value = chunk.key(self.by)
         return {"met": (value, chunk.feasible & xp.isfinite(value))}
@@ -248,12 +248,11 @@ class Best(Ranking):
     under: Mapping[str, float] | tuple[tuple[str, float], ...] = ()
     misses: int = 5
     k: int = 1
-    per: str | tuple[str, ...] = ()
+    per: Per = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "per", self.axes)
-        if isinstance(self.under, Mapping):
-            object.__setattr__(self, "under", tuple(sorted(self.under.items())))
+        object.__setattr__(self, "under", self.limits)
         for name, limit in self.limits:
             if not _is_limit(limit):
                 raise InputError("Best", f"under.{name}", limit, "a number above 0")
@@ -277,7 +276,7 @@ class Best(Ranking):
         """The same reducer with spare rows, which float64 ranks again."""
         return dataclasses.replace(self, k=max(16, 2 * self.k), misses=max(16, 2 * self.misses))
 
-    def keys(self, chunk: Chunk, xp: Any = jnp) -> dict[str, Keys]:
+    def keys(self, chunk: Chunk, xp: Any = jnp) -> dict[str, tuple[Lanes, Mask]]:
         """The objective of points within the limits, and the excess of those that are not."""
         value, excess, meets = chunk.key(self.by), chunk.shortfall, chunk.feasible
         for name, limit in self.limits:
@@ -306,7 +305,7 @@ class Everything(Monoid):
 
     names: tuple[str, ...]
     size: int = 0
-    per: str | tuple[str, ...] = ()
+    per: Per = ()
 
     def __init__(self, *names: str, size: int = 0):
         if not names:
@@ -320,11 +319,7 @@ class Everything(Monoid):
         return self.names
 
     def sized(self, size: int) -> "Everything":
-        """For a grid of this many points.
-
-        Raises:
-            InputError: a grid of more points than memory is set aside for.
-        """
+        """For a grid of this many points, at most those that memory is set aside for."""
         if size > MAX_POINTS:
             raise InputError("Everything", "points", size, f"at most {MAX_POINTS}; Pareto or TopK")
         return Everything(*self.names, size=size)

@@ -13,9 +13,8 @@ from infer_jax.compiling import host_device, quick, wide
 from infer_jax.sweeps.front import Front
 from infer_jax.sweeps.pareto import Pareto
 from infer_jax.sweeps.paths import Point, numbers
-from infer_jax.sweeps.point import Evaluated, Evaluation, Extent, answers
 from infer_jax.sweeps.preparing import Part, Prepared
-from infer_jax.sweeps.program import precise
+from infer_jax.sweeps.program import Evaluated, Evaluation, Extent, answers, flat_index, precise
 from infer_jax.sweeps.reducers import Chunk, Ranking, Reducer
 from infer_jax.sweeps.space import spread
 from infer_jax.typed_jax import jit, trees
@@ -69,8 +68,8 @@ def evaluate(ready: Prepared, index: Sequence[int]) -> RefinedPoints:
         part = ready.parts[number]
         values, *verdicts, estimate = estimates(part, digits, "scope")
         judged["accepted"][at], feasible, judged["shortfall"][at] = verdicts
-        for digit, positions in zip(part.program.per, part.task.positions, strict=True):
-            judged["position"][at] += positions[digits[:, digit]]
+        place = flat_index(part.program.per, digits.T, part.program.sizes)
+        judged["position"][at] = part.task.positions[place]
         known = {name: column for name, column in numbers(estimate).items() if column is not None}
         for name, column in {**values, **known, "feasible": feasible}.items():
             full = columns.setdefault(name, np.full(len(index), np.nan, np.asarray(column).dtype))

@@ -67,9 +67,7 @@ class SweepResult(FigureResult):
     def _columns(self) -> tuple[dict[str, Column], dict[str, str]]:
         if self.kept is None:
             return {}, {}
-        declared = [part.reading.declared.units for part in self.ready.parts]
-        units = {name: unit for units in declared for name, unit in units.items()}
-        return columns_of(self.ready, self.kept, units)
+        return columns_of(self.ready, self.kept)
 
     @property
     def columns(self) -> dict[str, Column]:

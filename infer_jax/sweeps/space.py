@@ -61,17 +61,22 @@ class Group:
         return {c.digit: c for c in reversed(self.columns)}
 
     def fill(self, steps: Sequence[ArrayLike]) -> Point:
-        """The point at which each slot has this step; dependent leaves follow their rules."""
-        flat, tree = jax.tree.flatten(self.base)
-        for slot, step in zip(self.slots, steps, strict=True):
-            flat[slot.leaf] = (
-                step if slot.rule is None else slot.rule(step, jax.tree.unflatten(tree, flat))
-            )
-        return jax.tree.unflatten(tree, flat)
+        """The point at which each slot has this step."""
+        return fill(self.base, self.slots, steps)
 
     def steps(self, digits: Sequence[int] | np.ndarray) -> list[np.ndarray]:
         """The step of each slot at these digits (numbers, or arrays of one shape)."""
         return [t[digits[s.digit]] for s, t in zip(self.slots, self.tables, strict=True)]
+
+
+def fill(base: Point, slots: Sequence[Slot], steps: Sequence[ArrayLike]) -> Point:
+    """The point at which each slot has this step; dependent leaves follow their rules."""
+    flat, tree = jax.tree.flatten(base)
+    for slot, step in zip(slots, steps, strict=True):
+        if slot.rule is not None:
+            step = slot.rule(step, jax.tree.unflatten(tree, flat))
+        flat[slot.leaf] = step
+    return jax.tree.unflatten(tree, flat)
 
 
 def spread(

@@ -1,23 +1,28 @@
 """The state of a sweep between segments: one for each device, or one frontier."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial, reduce
 from operator import itemgetter
 
 import jax
 import numpy as np
 from jax import Array, Device
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding
 from jax.typing import ArrayLike, DTypeLike
 
 from infer_jax.errors import InputError
 from infer_jax.sweeps import refine
 from infer_jax.sweeps.front import Front
 from infer_jax.sweeps.pareto import Pareto
+from infer_jax.sweeps.paths import Tree
 from infer_jax.sweeps.preparing import Prepared
-from infer_jax.sweeps.program import LANES, gather_rows, merge_devices, precise
+from infer_jax.sweeps.program import LANES, SPLIT, gather_rows, precise
 from infer_jax.sweeps.reducers import Monoid, State
+from infer_jax.typed_jax import jit
 
 BATCH = 2**14  # rows refined at a time; between batches the sweep may be stopped
+Leaves = list[np.ndarray]  # what a checkpoint holds of a state
 
 
 class Devices:
@@ -25,25 +30,24 @@ class Devices:
 
     def __init__(self, devices: Sequence[Device], dtype: DTypeLike):
         self.mesh, self.dtype = Mesh(np.array(devices), (LANES,)), dtype
-        self.split = NamedSharding(self.mesh, PartitionSpec(LANES))
         self.local = [d for d in devices if d.process_index == jax.process_index()]
-        self.processes = len({d.process_index for d in devices})
         self.first = jax.process_index() == devices[0].process_index
 
-    def put(self, local: State) -> State:
-        """This process's rows as its part of an array over all devices."""
+    def put(self, rows: Tree) -> Tree:
+        """This process's rows, one a device, as its part of an array over all devices."""
+        split = NamedSharding(self.mesh, SPLIT)
 
         def part(x: ArrayLike) -> Array:
-            return jax.make_array_from_process_local_data(self.split, np.array(x))  # pyright: ignore[reportUnknownMemberType]
+            return jax.make_array_from_process_local_data(split, np.array(x))  # pyright: ignore[reportUnknownMemberType]
 
         with precise(self.dtype):
-            return jax.tree.map(part, local)
+            return jax.tree.map(part, rows)
 
-    def replicate(self, state: State) -> State:
-        """The same numbers on each of this process's devices."""
+    def put_copies(self, state: State) -> State:
+        """The same numbers on each device."""
 
         def rows(x: np.ndarray) -> np.ndarray:
-            return np.broadcast_to(x, (len(self.local), *np.shape(x)))
+            return np.stack([x] * len(self.local))
 
         return self.put(jax.tree.map(rows, state))
 
@@ -56,14 +60,17 @@ class Devices:
 
         return jax.tree.map(rows, state)
 
-    def collect(self, program: Callable[..., State], *args: object) -> State:
-        """The copy on one device of what a program returns on all of them."""
-
-        def copied(x: Array) -> np.ndarray:
-            return np.asarray(x.addressable_data(0))
-
+    def fetch_all(self, state: State, size: int | None = None) -> State:
+        """Copies of the rows of all processes; with ``size`` that many numbers of each row."""
+        if len(self.local) == self.mesh.size:
+            return self.fetch(state)
         with precise(self.dtype):
-            return jax.tree.map(copied, program(*args))
+            return jax.tree.map(_copy, gather_rows(self.mesh, size, state))
+
+
+def _copy(x: Array) -> np.ndarray:
+    """The numbers of an array that is the same on all devices."""
+    return np.asarray(x.addressable_data(0))
 
 
 class DeviceStates:
@@ -78,7 +85,7 @@ class DeviceStates:
 
     def _put(self, states: list[State]) -> None:
         self.accepted = jax.tree.map(lambda *x: np.stack(x), *states)
-        self.state = self.devices.put(self.accepted)
+        self.reset(0)
 
     def reset(self, lanes: int) -> None:
         """Restore the states from before the segment."""
@@ -99,26 +106,31 @@ class DeviceStates:
 
     def merged(self) -> State:
         """The merged state of all devices."""
-        mesh = self.devices.mesh
-        if mesh.size == 1:
-            return jax.tree.map(itemgetter(0), self.accepted)
-        states = self.devices.put(self.accepted)
-        return self.devices.collect(merge_devices, self.reducer, mesh, states)
+        every = self.devices.fetch_all(self.state)
+        states = [jax.tree.map(itemgetter(i), every) for i in range(self.devices.mesh.size)]
+        with precise(self.devices.dtype):
+            merge: Callable[[State, State], State] = partial(_merge, self.reducer)
+            return jax.device_get(reduce(merge, states))
 
     def index(self) -> list[int]:
         """The indices of the points kept, in order."""
         return self.reducer.rows(self.merged())
 
-    def leaves(self) -> list[np.ndarray]:
+    def leaves(self) -> Leaves:
         """What a checkpoint holds."""
         return [np.asarray(x) for x in jax.tree.leaves(self.merged())]
 
-    def restore(self, leaves: list[np.ndarray], since: int, decided: int) -> None:
+    def restore(self, leaves: Leaves, since: int, decided: int) -> None:
         """Go on from a checkpoint."""
         states = [self.empty] * len(self.devices.local)
         if self.devices.first:
             states[0] = jax.tree.unflatten(jax.tree.structure(self.empty), leaves)
         self._put(states)
+
+
+@jit(static=(0,))
+def _merge(reducer: Monoid, a: State, b: State) -> State:
+    return reducer.merge(a, b)
 
 
 class FrontierState:
@@ -146,9 +158,8 @@ class FrontierState:
         """Send the frontier so far to all devices, with space for chunks of ``lanes`` points."""
         self.lanes = lanes
         self.reducer = self.reducer.with_capacity(len(self.known))
-        self.state = self.devices.replicate(
-            self.reducer.state(self.known, self.ready.positions, lanes)
-        )
+        state = self.reducer.state(self.known, self.ready.positions, lanes)
+        self.state = self.devices.put_copies(state)
 
     def _send(self) -> bool:
         """Send the frontier; returns whether the next segment runs another program."""
@@ -159,10 +170,19 @@ class FrontierState:
     def accept(self, state: State, position: int) -> bool:
         """Merge a segment's new rows; returns whether the next one runs another program."""
         self.state, self.before = state, len(self.known)
-        columns, self.fresh = self._new(state)
+        counts = self.devices.fetch_all({"count": state["count"]})["count"]
+        self.fresh = int(counts.max())  # the largest number on one device
         if not self.fresh:
             return False
-        self.known = self.known.merged(self._front(columns))
+        size = 8  # in few sizes, each of which is compiled
+        while size < self.fresh:
+            size *= 8
+        fresh = self.devices.fetch_all({"fresh": state["fresh"]}, size)["fresh"]
+        columns = (
+            np.concatenate([row[:n] for row, n in zip(column, counts, strict=True)])
+            for column in fresh
+        )
+        self.known = self.known.merged(replace(self.known, columns=tuple(columns)))
         if len(self.known) > self.max_rows:
             self.refine(position)
             if len(self.known) > self.max_rows:
@@ -174,24 +194,6 @@ class FrontierState:
                 where = f"the frontier of the first {position:,} points"
                 raise InputError("sweep", where, f"more than {self.max_rows:,} rows", ways)
         return self._send()
-
-    def _new(self, state: State) -> tuple[list[np.ndarray], int]:
-        """The new rows of all devices, and the largest number on one device."""
-        devices, fresh = self.devices, state["fresh"]
-        if devices.processes == 1:
-            counts = devices.fetch(state["count"])
-            fresh = devices.fetch(fresh) if counts.any() else fresh
-        else:  # each process gathers those of all
-            counts = devices.collect(gather_rows, devices.mesh, 1, state["count"])
-            size = 8
-            while size < counts.max():
-                size *= 8
-            if counts.any():
-                fresh = devices.collect(gather_rows, devices.mesh, size, fresh)
-        if not counts.any():
-            return [], 0
-        parts = ([rows[:n] for rows, n in zip(x, counts, strict=True)] for x in fresh)
-        return [np.concatenate(part) for part in parts], int(counts.max())
 
     def max_segment(self, count: int) -> float:
         """The most points of the next segment: their rows fit, and are merged in time."""
@@ -207,8 +209,8 @@ class FrontierState:
         if not self.reducer.margin or self.known is self.latest:
             self.since = position
             return False
-        refined = self.refined.take(np.flatnonzero(np.isin(self.refined.ids, self.known.ids)))
-        new = self.known.take(np.flatnonzero(~np.isin(self.known.ids, refined.ids))).sort_rows()
+        refined = self.refined.take(np.isin(self.refined.ids, self.known.ids))
+        new = self.known.take(~np.isin(self.known.ids, refined.ids)).sort_rows()
         index = new.index()
         parts: list[tuple[np.ndarray, ...]] = []
         for start in range(0, len(index), BATCH):
@@ -224,7 +226,7 @@ class FrontierState:
         self.refined, self.since = refined, position
         stays = np.isin(self.known.ids, refined.ids)
         if not stays.all():
-            self.known = self.known.take(np.flatnonzero(stays))
+            self.known = self.known.take(stays)
         self.latest = self.known
         return False if stays.all() else self._send()
 
@@ -232,17 +234,18 @@ class FrontierState:
         """The indices of the frontier, in order."""
         return self.known.index()
 
-    def leaves(self) -> list[np.ndarray]:
+    def leaves(self) -> Leaves:
         """What a checkpoint holds."""
         return list(self.known.columns)
 
-    def restore(self, leaves: list[np.ndarray], since: int, decided: int) -> None:
+    def restore(self, leaves: Leaves, since: int, decided: int) -> None:
         """Go on from a checkpoint."""
-        self.known, self.since, self.decided = self._front(leaves), since, decided
+        self.known, self.since, self.decided = (
+            replace(self.known, columns=tuple(leaves)),
+            since,
+            decided,
+        )
         self.reset(self.lanes)
-
-    def _front(self, columns: Sequence[np.ndarray]) -> Front:
-        return Front(tuple(columns), self.known.keys, self.known.words, self.known.push)
 
     @staticmethod
     def _refined(rows: Front, keys: np.ndarray) -> tuple[np.ndarray, ...]:

@@ -302,8 +302,8 @@ def request_of(
 
 def trusts_of(request: SweepFile, ready: Prepared) -> list[Trust]:
     """How far each estimator is trusted on each system, and for a model that was not measured."""
-    systems = [x for x in ready.named.values() if isinstance(x, System)]
-    models = [x.name for x in ready.named.values() if isinstance(x, Model)]
+    systems = list(ready.systems.values())
+    models = [x.name for x in ready.models]
 
     def unmeasured(system: System) -> str:
         own, measured = system.calibration, serving_measured().models
