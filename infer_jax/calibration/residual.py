@@ -6,7 +6,6 @@ shrinks toward zero, and training stops where groups that it does not see stop g
 
 import dataclasses
 from collections.abc import Callable, Hashable, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -15,15 +14,14 @@ import numpy as np
 from jax import Array
 
 from infer_jax.errors import InputError
+from infer_jax.on_demand import load_optional
 
 if TYPE_CHECKING:
     from flax.linen import Module
-    from optax import GradientTransformation, GradientTransformationExtraArgs
 
 Weights = Any  # of a flax module, a pytree
 
 
-@cache
 def network(width: int, outputs: int) -> "Module":
     """Features of a row to the logarithm of a factor on each of ``outputs`` predictions.
 
@@ -45,23 +43,22 @@ def network(width: int, outputs: int) -> "Module":
 class Residual:
     """A trained correction: networks averaged, features' centre and size, rounds of each.
 
-    ``gain`` is the share of the loss on left-out groups that it removes; at 0 it is off.
+    ``weights`` have an axis of the networks. ``gain`` is the share of the loss on left-out groups
+    that it removes; at 0 it is off.
     """
 
-    networks: tuple[Weights, ...]
+    network: "Module"
+    weights: Weights
     centre: np.ndarray
     size: np.ndarray
-    outputs: int
-    width: int
     rounds: tuple[int, ...]
     gain: float
 
     def __call__(self, features: np.ndarray) -> np.ndarray:
         """log of the factor on each prediction, rows x outputs."""
         scaled = jnp.asarray((np.asarray(features) - self.centre) / self.size)
-        net = network(self.width, self.outputs)
-        each = [np.asarray(net.apply(weights, scaled)) for weights in self.networks]
-        return np.mean(each, axis=0)
+        each = jax.vmap(self.network.apply, in_axes=(0, None))(self.weights, scaled)
+        return np.mean(np.asarray(each), axis=0)
 
 
 def learn_residual(
@@ -99,39 +96,32 @@ def learn_residual(
     kinds = sorted(set(groups), key=str)
     if len(kinds) < parts:
         raise InputError("residual", "groups", len(kinds), f"at least {parts}")
+    for library in ("flax", "optax"):
+        load_optional("residual", library, "fit")
     shuffled = np.random.default_rng(seed).permutation(len(kinds)) % parts
     of = dict(zip(kinds, shuffled, strict=True))
     part = np.asarray([of[g] for g in groups])
     centre, size = features.mean(axis=0), np.maximum(features.std(axis=0), 1e-9)
-    scaled, sizes = jnp.asarray((features - centre) / size), jnp.asarray(scale, float)
-    try:
-        import optax
+    scaled, wanted = jnp.asarray((features - centre) / size), jnp.asarray(left)
+    net = network(width, left.shape[1])
 
-        net, wanted = network(width, left.shape[1]), jnp.asarray(left)
-    except ImportError as error:
-        allowed = "pip install 'infer_jax[fit]'"
-        raise InputError("residual", error.name or "", "not installed", allowed) from None
-    train = _training(net, scaled, wanted, sizes, optax.adamw(rate, weight_decay=decay), rounds)
-    keys = jax.random.split(jax.random.key(seed), parts)
+    def loss(weights: Weights, seen: Array) -> Array:
+        wrong = (wanted - net.apply(weights, scaled)) / jnp.asarray(scale, float)  # pyright: ignore[reportOperatorIssue]
+        return jnp.sum(jnp.sum(jnp.log1p(wrong**2 / 4.0), axis=1) * seen) / jnp.sum(seen)
+
+    train = _training(loss, lambda key: net.init(key, scaled[:1]), rate, decay, rounds)
     seen = jnp.asarray([part != i for i in range(parts)], float)
-    best, start, least, at = jax.jit(jax.vmap(train))(keys, seen)
-    return Residual(
-        networks=tuple(jax.tree.map(lambda x, i=i: np.asarray(x[i]), best) for i in range(parts)),
-        centre=centre,
-        size=size,
-        outputs=left.shape[1],
-        width=width,
-        rounds=tuple(int(i) for i in np.asarray(at)),
-        gain=float(1.0 - np.sum(least) / np.sum(start)),
-    )
+    keys = jax.random.split(jax.random.key(seed), parts)
+    best, start, least, at = jax.device_get(jax.jit(jax.vmap(train))(keys, seen))
+    gain = float(1.0 - np.sum(least) / np.sum(start))
+    return Residual(net, best, centre, size, tuple(at.tolist()), gain)
 
 
 def _training(
-    net: "Module",
-    scaled: Array,
-    wanted: Array,
-    sizes: Array,
-    optimiser: "GradientTransformationExtraArgs | GradientTransformation",
+    loss: Callable[[Weights, Array], Array],
+    start: Callable[[Array], Weights],
+    rate: float,
+    decay: float,
     rounds: int,
 ) -> Callable[[Array, Array], tuple[Weights, Array, Array, Array]]:
     """A function that trains one network from a random key on a mask of rows.
@@ -141,27 +131,21 @@ def _training(
     """
     import optax
 
-    mean = lambda x, w: jnp.sum(x * w) / jnp.sum(w)  # noqa: E731
-
-    def loss(weights: Weights, seen: Array) -> Array:
-        wrong = (wanted - net.apply(weights, scaled)) / sizes  # pyright: ignore[reportOperatorIssue]
-        return mean(jnp.sum(jnp.log1p(wrong**2 / 4.0), axis=1), seen)
+    optimiser = optax.adamw(rate, weight_decay=decay)
 
     def train(key: Array, seen: Array) -> tuple[Weights, Array, Array, Array]:
-        first = net.init(key, scaled[:1])
-
         def round_(carry: tuple, _: None) -> tuple[tuple, Array]:
             weights, state, best, least = carry
             updates, state = optimiser.update(jax.grad(loss)(weights, seen), state, weights)
             weights = optax.apply_updates(weights, updates)
             now = loss(weights, 1.0 - seen)
-            keep = now < least
-            best = jax.tree.map(lambda a, b: jnp.where(keep, a, b), weights, best)
+            best = jax.tree.map(lambda a, b: jnp.where(now < least, a, b), weights, best)
             return (weights, state, best, jnp.minimum(now, least)), now
 
-        start = loss(first, 1.0 - seen)
-        carry = (first, optimiser.init(first), first, start)
+        first = start(key)
+        before = loss(first, 1.0 - seen)
+        carry = (first, optimiser.init(first), first, before)
         (_, _, best, least), course = jax.lax.scan(round_, carry, None, length=rounds)
-        return best, start, least, jnp.argmin(course)
+        return best, before, least, jnp.argmin(course)
 
     return train

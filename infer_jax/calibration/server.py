@@ -233,11 +233,13 @@ def first_runs(
     As ``next_runs`` after a fit to no run, whose covariance is that of the priors.
     ``load``: an instance with the longest requests that it takes; ``most``: as many run at most.
     """
-    work = load.workload
-    loads = (InstanceLoad(work.with_(prefix=0.0), load.plan), *possible_runs(arch, [load]))
-    runs = [(x, x.workload) for x in loads]
-    longest = float(work.isl + work.osl)
-    possible = [x for x, w in runs if float(w.isl + w.osl) <= longest and float(w.batch) <= most]
+
+    def is_possible(run: InstanceLoad) -> bool:
+        work, longest = run.workload, load.workload.isl + load.workload.osl
+        return bool(work.isl + work.osl <= longest and work.batch <= most)
+
+    own = load._replace(workload=load.workload.with_(prefix=0.0), median=0.0)
+    possible = [*filter(is_possible, (own, *possible_runs(arch, [load])))]
     names = estimator.server_coefficients(arch, [load.plan], list(OUTPUTS))
     predict, count = padded_predictor(arch, hardware, (), possible)
     problem = FitProblem.of(

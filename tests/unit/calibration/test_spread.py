@@ -58,7 +58,7 @@ def test_left_out_errors_are_those_of_refits(x64, problem, result):
     folds = {str(k): np.equal(CLUSTER, k) for k in range(8)}
     refitted = np.empty(48)
     for held in cross_validate(problem, folds, starts=result.free):
-        refitted[held.inside] = held.fit.residuals[held.inside]
+        refitted[held.inside] = at(problem, held.free).residuals[held.inside]
     np.testing.assert_allclose(guessed, refitted, atol=0.01)
     assert np.abs(guessed - refitted).max() < 0.2 * np.abs(guessed - result.residuals).max()
 
