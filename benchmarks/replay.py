@@ -39,8 +39,8 @@ from infer_jax.replays import (  # noqa: E402
     replay_copies,
     vllm,
 )
+from infer_jax.replays.cluster import Windows  # noqa: E402
 from infer_jax.replays.loops import sizes_of  # noqa: E402
-from infer_jax.replays.routers import Windows  # noqa: E402
 from tests.referee import serving  # noqa: E402
 from tests.referee.servers import Drawn, drawn  # noqa: E402
 from tests.referee.serving import Case, Machine, step_time  # noqa: E402

@@ -34,7 +34,7 @@ from infer_jax.calibration.uncertainty import Fit
 from infer_jax.catalog.measurements import Run
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimator
-from infer_jax.replays.prefixes import power_of_two
+from infer_jax.replays.requests import power_of_two
 from infer_jax.specs import Architecture, Hardware, leaves
 
 STEPS, TOLERANCE, FOLDS = 60, 1e-6, 20

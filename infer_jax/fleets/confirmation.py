@@ -9,9 +9,8 @@ from infer_jax.arrivals import Traffic, draw
 from infer_jax.fleets.fluid import Course
 from infer_jax.fleets.service import ServiceLimits
 from infer_jax.replays import Requests, serve_copies
-from infer_jax.replays.prefixes import power_of_two
-from infer_jax.replays.requests import FAR_FUTURE
-from infer_jax.replays.routers import Windows
+from infer_jax.replays.cluster import Windows
+from infer_jax.replays.requests import FAR_FUTURE, power_of_two
 from infer_jax.servers.instance import ReplayedInstance
 
 ROUTER = "shortest_queue"

@@ -20,13 +20,12 @@ from infer_jax.replays.loops import (
 )
 from infer_jax.replays.pools import Pool as Pool, Pooled as Pooled, serve_pools as serve_pools
 from infer_jax.replays.prefill_first import PrefillFirst as PrefillFirst
-from infer_jax.replays.prefixes import Prefixes as Prefixes
 from infer_jax.replays.ranks import (
     SharedStep as SharedStep,
     replay_ranks as replay_ranks,
     serve_ranks as serve_ranks,
 )
-from infer_jax.replays.requests import Requests as Requests
+from infer_jax.replays.requests import Prefixes as Prefixes, Requests as Requests
 from infer_jax.replays.rules import Rules as Rules
 
 # names of before

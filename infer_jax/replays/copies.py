@@ -15,19 +15,21 @@ from jax import Array, lax
 
 from infer_jax.compiling import full
 from infer_jax.errors import InputError
-from infer_jax.replays.cluster import Cluster, Planned, ServerGroup
+from infer_jax.replays.cluster import (
+    BY_PREFIX,
+    ROUTERS,
+    Beginnings,
+    Cluster,
+    Planned,
+    QueueLoad,
+    ServerGroup,
+    Windows,
+    check_servers,
+)
 from infer_jax.replays.decode_run import Rows, StepTime, decode_run, steps_until
 from infer_jax.replays.log import RoutedLog
 from infer_jax.replays.loops import serve_by
 from infer_jax.replays.requests import FAR_FUTURE, Requests
-from infer_jax.replays.routers import (
-    BY_PREFIX,
-    ROUTERS,
-    Beginnings,
-    QueueLoad,
-    Windows,
-    check_servers,
-)
 from infer_jax.replays.rules import Rules
 from infer_jax.replays.server import Server
 from infer_jax.replays.state import State, put

@@ -16,8 +16,7 @@ from jax import Array, lax
 from jaxtyping import Bool, Float, Int
 
 from infer_jax.replays.decode_run import StepTime, decode_run, run_time
-from infer_jax.replays.prefixes import power_of_two
-from infer_jax.replays.requests import FAR_FUTURE, Requests
+from infer_jax.replays.requests import FAR_FUTURE, Requests, power_of_two
 from infer_jax.replays.state import UNREACHED, Path, Record, State
 
 

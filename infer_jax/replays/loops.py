@@ -13,8 +13,7 @@ from infer_jax.errors import InputError
 from infer_jax.replays.decode_run import LONGEST, StepTime
 from infer_jax.replays.log import Log, RoutedLog, log_of
 from infer_jax.replays.prefix_cache import NoCache
-from infer_jax.replays.prefixes import power_of_two
-from infer_jax.replays.requests import Requests
+from infer_jax.replays.requests import Requests, power_of_two
 from infer_jax.replays.rules import Rules
 from infer_jax.replays.server import server_of
 from infer_jax.replays.state import State

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Bool, Int
 
-from infer_jax.replays.prefixes import Prefixes
+from infer_jax.replays.requests import Prefixes
 from infer_jax.replays.state import UNREACHED, State, get, note, put, total
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from jax import Array, lax
 from jaxtyping import Int
 
 from infer_jax.replays.prefix_cache import CacheHit, NoCache, PrefixCache
-from infer_jax.replays.prefixes import Prefixes
 from infer_jax.replays.radix_tree import NONE, RadixTree, empty_tree, evict, find, insert, lock
+from infer_jax.replays.requests import Prefixes
 from infer_jax.replays.state import UNREACHED, State, get, note, put, total
 
 if TYPE_CHECKING:

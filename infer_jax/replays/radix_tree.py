@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Bool, Int
 
-from infer_jax.replays.prefixes import Prefixes
+from infer_jax.replays.requests import Prefixes
 from infer_jax.replays.state import UNREACHED, get, note, put
 
 NONE = -1  # no run

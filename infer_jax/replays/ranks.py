@@ -13,12 +13,11 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from infer_jax.errors import InputError
-from infer_jax.replays.cluster import Cluster, ServerGroup
+from infer_jax.replays.cluster import BY_LOAD, Cluster, QueueLoad, ServerGroup, check_servers
 from infer_jax.replays.decode_run import LONGEST, Rows, StepTime, decode_run, run_time, steps_until
 from infer_jax.replays.log import RoutedLog
 from infer_jax.replays.loops import serve_by
 from infer_jax.replays.requests import Requests
-from infer_jax.replays.routers import BY_LOAD, QueueLoad, check_servers
 from infer_jax.replays.rules import Rules
 from infer_jax.replays.server import ComposedPass, PassRun
 from infer_jax.replays.state import UNREACHED, Path, State, catch_up, where

@@ -29,8 +29,8 @@ from infer_jax.replays import (
     serve_pools,
     serve_ranks,
 )
+from infer_jax.replays.cluster import BY_LOAD, BY_PREFIX, ROUTERS
 from infer_jax.replays.requests import ArrivingRequests
-from infer_jax.replays.routers import BY_LOAD, BY_PREFIX, ROUTERS
 from infer_jax.replays.runs import Gaps, ReplayRun, Series, gaps_of
 from infer_jax.results import Fact, option
 from infer_jax.results.problems import check_name, refuse

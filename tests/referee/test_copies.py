@@ -19,7 +19,7 @@ from infer_jax.replays import (
     sglang as sglang_rules,
     vllm as vllm_rules,
 )
-from infer_jax.replays.routers import BY_PREFIX, Beginnings, QueueLoad, Windows, chosen
+from infer_jax.replays.cluster import BY_PREFIX, Beginnings, QueueLoad, Windows, chosen
 
 from . import copies as referee
 from .block_pool import PooledVllm

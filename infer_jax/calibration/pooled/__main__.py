@@ -141,16 +141,16 @@ def _fit(rows: list[PooledRow], starts: int | None, text: str) -> str:
 
 def _operators(path: Path | None) -> str:
     """The file of priors of kernels, from tables of measured operators."""
-    from infer_jax.calibration.pooled import operator_priors, operators
+    from infer_jax.calibration.pooled import operators
 
     folder, begin = operators.data_folder(path), time.perf_counter()
     version = operators.package_version(folder)
     tables = operators.operator_tables(folder)
     _say(f"{len(tables)} tables of aisimulate {version}", begin)
-    done = operator_priors.fits(tables)
-    priors = operator_priors.pool_priors(done)
+    done = operators.fits(tables)
+    priors = operators.pool_priors(done)
     columns = ("law", "chips", "format", "tables", "left out", "error, %", "median (least-most)")
-    _table("Laws on tables of measured operators", columns, operator_priors.summaries(done))
+    _table("Laws on tables of measured operators", columns, operators.summaries(done))
     _table(
         "Priors of kernels",
         ("coefficient", "prior", "spread", "tables", "error of the law, %"),
@@ -159,9 +159,9 @@ def _operators(path: Path | None) -> str:
             for name, x in priors.items()
         ),
         "Spread: deviation of the logarithm over tables, with what one table leaves open. Tables"
-        f" on which the law errs by more than {100 * operator_priors.WORST:.0f} % are left out.",
+        f" on which the law errs by more than {100 * operators.WORST:.0f} % are left out.",
     )
-    return operator_priors.toml(priors, version)
+    return operators.toml(priors, version)
 
 
 def _console() -> Console:

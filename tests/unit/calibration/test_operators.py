@@ -12,8 +12,14 @@ import pytest
 
 from infer_jax.calibration.pooled import operators
 from infer_jax.calibration.pooled.operator_laws import LAWS
-from infer_jax.calibration.pooled.operator_priors import fits, pool_priors, toml
-from infer_jax.calibration.pooled.operators import data_folder, operator_tables, package_version
+from infer_jax.calibration.pooled.operators import (
+    data_folder,
+    fits,
+    operator_tables,
+    package_version,
+    pool_priors,
+    toml,
+)
 from infer_jax.catalog import load_system
 from infer_jax.catalog.published import operator_priors
 from infer_jax.errors import InputError
