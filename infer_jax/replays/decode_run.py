@@ -8,7 +8,7 @@ polynomials of this degree the correction is exact):
     h sum_j q(t_j) = integral of q - h^2/24 q'' + 7 h^4/5760 q''''
 
 With five points the sum over up to 512 steps differs from the step-by-step one by less than 1e-12
-of it where the step time is smooth (``tests/unit/replays/test_decode_run.py``); one step is exact.
+of it where the step time is smooth (``tests/unit/replays/test_serve.py``); one step is exact.
 """
 
 from collections.abc import Callable

@@ -1,11 +1,15 @@
-"""`infer-jax kernels`: what it answers, and what it and `measure` refuse.
+"""`infer-jax kernels` and `layout`: what they answer, and a doctor that finds a wrong device."""
 
-What `measure` answers takes a minute: tests/installed/test_verbs.py asks it.
-"""
+import dataclasses
+import itertools
+import json
+import math
 
+import jax
 import pytest
 
-from tests.cli.running import answered_once, run
+from infer_jax import doctor
+from tests.cli.running import answer, answered_once, run
 
 QWEN = ("kernels", "qwen3-30b-a3b", "--hardware", "h20_sxm")
 
@@ -50,3 +54,45 @@ def test_a_batch_that_does_not_fit_is_said_first():
     words = ("kernels", "qwen3-8b", "--hardware", "h800_sxm", "--batch")
     assert run(*words, "1e5").out.split("\n")[1].startswith("Not feasible: memory needs")
     assert "Not feasible" not in run(*words, "8").out
+
+
+PALM = ("layout", "palm-540b-padded", "--hardware", "tpu_v4", "--total-gpus", "64")
+
+
+def test_layout_tells_the_winner_and_where_it_changes():
+    output = answer(*PALM, "--batch", "512", "--phase", "prefill")
+    assert (output["fastest"]["layout"], output["fastest"]["attention"]) == ("wg_xyz", "batch")
+    times = [row["time_ms"] for row in output["layouts"] if row["feasible"]]
+    assert times == sorted(times)
+    runs = output["by_batch"]
+    assert runs[0]["fastest"].startswith("ws_2d") and runs[-1]["fastest"].startswith("wg_")
+    assert all(a["to"] < b["from"] for a, b in itertools.pairwise(runs))
+    first = output["layouts"][0]
+    assert max(first["terms"].values()) <= first["time_ms"] <= sum(first["terms"].values()) * 1.001
+    assert first["memory_bytes"] <= first["memory_capacity_bytes"]
+
+
+@pytest.mark.parametrize("wrong", ["1.001", "inf"])
+def test_a_wrong_answer_is_seen(monkeypatch, wrong):
+    row = next(row for row in doctor.table() if row["variant"] == "level2")
+    changed = dict(row, seconds=str(float(row["seconds"]) * float(wrong)))
+    monkeypatch.setattr(doctor, "table", lambda: [changed])
+    verdicts = doctor.examine(jax.devices()[:1])
+    assert not any(v.agrees for v in verdicts)
+    assert row["model"] in verdicts[0].row
+    if wrong == "inf":
+        assert math.isinf(verdicts[0].worst)
+    else:
+        assert verdicts[1].worst == pytest.approx(1 - 1 / 1.001, rel=1e-6)
+
+
+def test_verb_names_the_device_and_exits_1(monkeypatch):
+    good = doctor.Verdict("cpu:0 cpu", "float32", 1e-7, "a row", 24)
+    bad = dataclasses.replace(good, device="gpu:1 broken", worst=0.5)
+    monkeypatch.setattr("infer_jax.doctor.examine", lambda: [good])
+    assert run("doctor").code == 0
+    monkeypatch.setattr("infer_jax.doctor.examine", lambda: [good, bad])
+    ran = run("doctor")
+    assert ran.code == 1 and "gpu:1 broken is wrong in float32" in ran.out
+    output = json.loads(run("doctor", "--json").out)
+    assert [row["agrees"] for row in output["devices"]] == [True, False] and not output["agrees"]

@@ -8,8 +8,17 @@ import pytest
 import infer_jax as ij
 from infer_jax.catalog.published import serving_coefficients, serving_errors
 from infer_jax.estimators import VARIANTS, make
-from infer_jax.estimators.serving import Deployment, Serving, ServingWorkload, pass_terms, shape
+from infer_jax.estimators.serving import (
+    Deployment,
+    Serving,
+    ServingWorkload,
+    WideExperts,
+    memory,
+    pass_terms,
+    shape,
+)
 from infer_jax.specs import leaves
+from tests.contract.cases import mixture, nodes
 
 
 @pytest.fixture(scope="module")
@@ -144,3 +153,42 @@ def test_fewer_bits_are_never_slower(system, model):
         times.append((float(answer.prefill.time), float(answer.decode.time)))
     sixteen, eight = times
     assert eight[0] < sixteen[0] and eight[1] < sixteen[1]
+
+
+MIXTURE, ONE = shape(mixture()), jnp.asarray(1.0)
+
+
+def wide_context(**wide):
+    ranks = {"tp": 1, "attention_dp": 16, "ep": 16}
+    how = WideExperts.of(**wide)
+    return Serving.of().context(MIXTURE, nodes(), Deployment.of(**ranks, wide=how)), how
+
+
+@pytest.mark.parametrize("kernels", ["normal", "low_latency"])
+def test_of_two_micro_batches_one_hides_what_the_other_sends(kernels):
+    """Between the longer of computing and sending, and their sum; processors hand over, too."""
+    c, how = wide_context(kernels=kernels, two_batch=1)
+    taken = 24 / 132 if kernels == "normal" else 0.0
+
+    def added(computing, exchange):
+        return pass_terms.exposed_exchange(c, how, computing, exchange)
+
+    for computing, exchange in ((3.0, 1.0), (1.0, 3.0), (2.0, 2.0), (0.0, 1.0), (1.0, 0.0)):
+        point = jnp.asarray(computing), jnp.asarray(exchange)
+        whole = computing + float(added(*point))
+        assert max(computing + taken * exchange, exchange) <= whole * (1 + 1e-6)
+        assert whole <= computing + (1.0 + taken) * exchange + 1e-6
+        assert np.all(np.isfinite(jax.grad(added, argnums=(0, 1))(*point)))
+    assert pass_terms.exposed_exchange(*wide_context(kernels=kernels), ONE, 2.0 * ONE) == 2.0
+
+
+def test_copies_even_out_ranks_and_take_memory():
+    (none, _), (some, _) = both = wide_context(), wide_context(copies=8)
+    uses = jnp.asarray(1e6)
+    uneven, even = (pass_terms.load_ratio(c, how, uses, c.plan.ep) for c, how in both)
+    layers = none.shape.layers
+    mixed = np.asarray(layers.mixture) > 0.5
+    assert np.all(np.asarray(even)[mixed] < np.asarray(uneven)[mixed]) and np.all(even >= 1.0)
+    server = memory.server(some, memory.arriving(some))
+    held = memory.account_inputs(some, server)[0].layers.experts - layers.experts
+    np.testing.assert_allclose(held, 8.0 * layers.mixture)

@@ -1,4 +1,4 @@
-"""The fastest instance in closed form against a search."""
+"""The fastest instance in closed form against a search; a frontier against all pairs of rows."""
 
 import jax
 import numpy as np
@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from infer_jax.physics.closed_form import fastest_instance
+from infer_jax.physics.pareto import frontier_rows
 
 from .derivatives import agree_at, finite_at
 
@@ -46,3 +47,22 @@ def test_gradients_at_ordinary_points_ties_and_extremes():
         agree_at(law, (1.0, 4.0), (1e-3, 2.0), (1.0, 0.3))
     ends = (1.0, 0.5), (1e-6, 1e6), (1e6, 1e-6)
     finite_at(lambda h, r: sum(fastest_instance(h, r)), *ends)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_rows_are_those_that_no_other_beats(seed):
+    dice = np.random.default_rng(seed)
+    first, second = dice.integers(0, 12, (2, dice.integers(1, 60))).astype(float)  # many ties
+    no_worse = (first[:, None] <= first) & (second[:, None] <= second)
+    better = (first[:, None] < first) | (second[:, None] < second)
+    free = np.flatnonzero(~(no_worse & better).any(axis=0))
+    answer = frontier_rows(first, second)
+    assert (np.diff(first[answer]) > 0).all() and (np.diff(second[answer]) < 0).all()
+    assert {(first[i], second[i]) for i in free} == {(first[i], second[i]) for i in answer}
+    for i in answer:  # of equal rows the first
+        assert i == np.flatnonzero((first == first[i]) & (second == second[i]))[0]
+
+
+def test_no_rows_and_one():
+    assert frontier_rows([], []).tolist() == []
+    assert frontier_rows([np.inf], [1.0]).tolist() == [0]

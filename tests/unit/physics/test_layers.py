@@ -1,4 +1,6 @@
-"""The table of layers: numbers worked by hand, each block charged as what it is."""
+"""The table of layers, and whole decoders: published sizes, and numbers worked by hand."""
+
+from itertools import product
 
 import jax
 import jax.numpy as jnp
@@ -7,17 +9,20 @@ import pytest
 from infer_jax.catalog import load_model, load_system
 from infer_jax.estimators.kernels import Kernels
 from infer_jax.estimators.kernels.coefficients import KernelsPlan
-from infer_jax.physics import attention, layers
+from infer_jax.physics import attention, decoder, layers
 from infer_jax.physics.attention.row import Launches
 from infer_jax.specs import (
     Architecture,
     Block,
     Dense,
     Experts,
+    Format,
     ForwardPass,
     GroupedQuery,
     Linear,
 )
+
+from .derivatives import agree_at, finite_at
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -36,7 +41,7 @@ RECURRENT = Block.of(
 BARE = Block.of(count=2, attention=None, feedforward=Dense.of(width=50, inward=1))
 
 
-def model(*blocks: Block) -> Architecture:
+def model_of(*blocks: Block) -> Architecture:
     return Architecture.of(width=64, vocabulary=1000, tied=0, blocks=blocks)
 
 
@@ -55,7 +60,7 @@ def test_each_block_has_its_own_launches():
 
 def test_bytes_of_tokens_on_a_rank():
     """2 heads of 8 + 8 numbers in 2 bytes are 64 a token; of 4 ranks each keeps one head."""
-    row = layers.rows(model(FULL))[0].attention
+    row = layers.rows(model_of(FULL))[0].attention
     tokens = jnp.asarray(100.0)
     for tp, share in ((1.0, 1.0), (2.0, 0.5), (4.0, 0.5)):
         assert float(row.cache_bytes(1.0, jnp.asarray(tp))) == 64 * share
@@ -82,7 +87,7 @@ def test_kernels_charge_a_hybrid_for_each_of_its_layers():
         blocks = tuple(
             b.replace(count=n) for b, n in zip((FULL, RECURRENT, BARE), counts, strict=True)
         )
-        return estimator.step(model(*blocks), system.hardware, forward, plan).time
+        return estimator.step(model_of(*blocks), system.hardware, forward, plan).time
 
     none, full, recurrent, bare, hybrid = (
         float(seconds(jnp.asarray(counts)))
@@ -115,7 +120,7 @@ def test_flop_are_of_the_precision_asked_for_whatever_was_asked_before():
 
 
 def test_a_layer_without_cached_heads_has_no_tile():
-    row = layers.rows(model(RECURRENT))[0].attention
+    row = layers.rows(model_of(RECURRENT))[0].attention
 
     def fill(new, tile):
         return row.tile_fill(new, jnp.asarray(1.0), tile)
@@ -123,3 +128,63 @@ def test_a_layer_without_cached_heads_has_no_tile():
     for at in ((1.0, 64.0), (0.0, 64.0)):
         value, slopes = jax.value_and_grad(fill, argnums=(0, 1))(*map(jnp.asarray, at))
         assert (float(value), *map(float, slopes)) == (1.0, 0.0, 0.0)
+
+
+def mixed() -> Architecture:
+    """Small: 2 dense attention layers, 3 with experts and a state, 1 with experts alone."""
+    experts = Experts.of(
+        experts=8, active=2, width=4, inward=2, shared=Dense.of(width=6.0, inward=2)
+    ).replace(weights=Format.of(bytes=0.5, bits=4))
+    attention = GroupedQuery.of(query_heads=4, kv_heads=2, head_width=3, value_width=3, window=7)
+    state = Linear.of(key_heads=1, key_width=2, value_heads=3, value_width=5, conv_width=4)
+    blocks = (
+        Block.of(count=2, attention=attention, feedforward=Dense.of(width=9, inward=1), vectors=5),
+        Block.of(count=3, attention=state, feedforward=experts),
+        Block.of(count=1, attention=None, feedforward=experts),
+    )
+    return Architecture.of(width=10, vocabulary=11, tied=1.0, blocks=blocks, vectors=10)
+
+
+@pytest.mark.parametrize(
+    ("name", "kilobytes"),
+    [("qwen2.5-72b", 327.680), ("llama-3.1-405b", 516.096), ("deepseek-v3", 70.272)],
+)
+def test_published_cache_per_token(name, kilobytes):
+    """By Table 1 of arXiv 2505.09343."""
+    arch = load_model(name).architecture
+    assert float(decoder.cache_bytes(arch, jnp.asarray(1.0))) == 1e3 * kilobytes
+
+
+def test_stored_bytes_by_hand():
+    stored = {k: float(v) for k, v in decoder.weight_bytes(mixed()).items()}
+    counted = {k: float(v) for k, v in decoder.parameters(mixed()).items()}
+    sizes = dict.fromkeys(counted, 2.0) | {"experts": 0.5}
+    assert stored == {kind: count * sizes[kind] for kind, count in counted.items()}
+
+
+def test_cache_by_hand():
+    arch, state = mixed(), 3 * (3 * 10 * 4 + 19 * 3 * 2)
+    assert float(decoder.cache_bytes(arch, jnp.asarray(5.0))) == 2 * 5 * 12 * 2 + state
+    assert float(decoder.cache_bytes(arch, jnp.asarray(9.0))) == 2 * 7 * 12 * 2 + state
+    assert float(decoder.cache_reads(arch, jnp.asarray(9.0))) == 2 * 7 * 12 * 2 + 2 * state
+
+
+def test_resident_caches():
+    arch, stages = mixed(), jnp.asarray(4.0)
+    forward = ForwardPass.of(sequences=8, new_tokens=2, cached_tokens=3)
+    after, before = (8.0 * decoder.cache_bytes(arch, jnp.asarray(c)) for c in (5.0, 3.0))
+    assert decoder.resident_bytes(arch, forward, stages) == after
+    assert decoder.resident_before(arch, forward, stages) == before
+    assert decoder.resident_micro_batch(arch, forward, stages) == before / 4
+
+
+def everything(arch, context):
+    """One number that every law of a decoder enters."""
+    sizes = decoder.total(decoder.weight_bytes(arch).values()) + decoder.active_parameters(arch)
+    return sizes + decoder.cache_bytes(arch, context) + decoder.cache_reads(arch, context)
+
+
+def test_gradient_and_bad_points():
+    agree_at(everything, (mixed(), 5.3))
+    empty = Architecture.of(width=0, vocabulary=0, tied=0.0, blocks=())
+    finite_at(everything, *product((mixed(), empty), (0.0, 7.0, 2.0**40)))

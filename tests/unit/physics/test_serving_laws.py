@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 import infer_jax as ij
+from infer_jax.estimators.serving import Deployment
 from infer_jax.physics import energy, pipelining, prompt, routing
 from infer_jax.physics.feedforward import visited_share
 from infer_jax.physics.network import switch_collectives
+from infer_jax.physics.pipelining import longest
 from infer_jax.physics.scheduling import interference
+from infer_jax.physics.speculation import acceptance_rate
 
 from .derivatives import agree_at, finite_at
 
@@ -243,3 +246,54 @@ def test_power_has_the_slopes_of_its_shares_and_none_at_the_limit():
     full, draw = every(arrays(1.0, 1.0, 1.0), SHARES)
     assert [float(x) for x in full] == [0.0, 0.0, 0.0]
     assert [float(getattr(draw, n)) for n in ("idle", "active", "memory", "compute")] == [0.0] * 4
+
+
+@pytest.mark.parametrize("layers", [1, 7, 61, 80, 94])
+def test_it_is_that_of_layers_dealt_out_in_turn(layers):
+    for stages in range(1, 17):
+        dealt = np.bincount(np.arange(layers) % stages, minlength=stages)
+        result = float(longest(jnp.asarray(float(layers)), jnp.asarray(float(stages))))
+        assert result * layers / stages == pytest.approx(dealt.max(), rel=1e-6)
+
+
+def test_a_step_has_no_slope():
+    for point in ((61.0, 4.0), (61.3, 2.2), (0.0, 1.0), (3.0, 8.0)):
+        slopes = jax.grad(longest, (0, 1))(*map(jnp.asarray, point))
+        assert [float(x) for x in slopes] == [0.0, 0.0]
+
+
+def test_a_pipeline_goes_at_the_pace_of_its_longest_stage(x64):
+    """61 layers in 4 stages decode as 64 do, and the fullest chip holds as much; 64 are even."""
+    model, system = ij.load_model("deepseek-r1").architecture, ij.load_system("h200_sxm")
+    first, rest = model.blocks
+    even = model.replace(blocks=(first, rest.with_(count=61.0)))
+    uneven = even.replace(blocks=(first, rest.with_(count=58.0)))
+    estimator, plan = ij.make("serving", system.coefficients), Deployment.of(tp=8, pp=4)
+    work = ij.Workload.of(isl=2048, osl=256, batch=64)
+    estimate = jax.jit(lambda arch: estimator.estimate(arch, system.hardware, work, plan))
+    few, many = estimate(uneven), estimate(even)
+    # the three dense layers are dealt out with the others
+    assert float(few.tpot) == pytest.approx(float(many.tpot), rel=0.01)
+    need = [float(x.decode.limits["memory"].need) for x in (few, many)]
+    assert need[0] == pytest.approx(need[1], rel=0.01)
+
+
+def test_equal_models_accept_all_and_disjoint_ones_nothing():
+    logp = jnp.log(jnp.array([0.2, 0.5]))
+    assert float(acceptance_rate(logp, logp)) == 1.0
+    assert float(acceptance_rate(jnp.full(2, -jnp.inf), logp)) == 0.0
+
+
+@pytest.mark.usefixtures("x64")
+def test_slopes_of_the_acceptance():
+    logp, logq = jnp.array([-2.0, -1.0, -3.0]), jnp.array([-1.0, -2.0, -3.0])
+    slope = jax.grad(acceptance_rate)(logp, logq)
+    step = 1e-6
+    ordinary = [
+        (acceptance_rate(logp.at[i].add(step), logq) - acceptance_rate(logp.at[i].add(-step), logq))
+        / (2 * step)
+        for i in (0, 1)
+    ]
+    np.testing.assert_allclose(slope[:2], ordinary, atol=1e-8)
+    assert float(slope[2]) == pytest.approx(0.5 / 3)  # at p = q half of the slope on its one side
+    assert float(jax.grad(acceptance_rate)(jnp.array([-jnp.inf]), jnp.array([-1.0]))[0]) == 0.0

@@ -1,4 +1,4 @@
-"""A plan whose kind was measured is preferred to one that may well cost more than it says."""
+"""What is uncertain of a plan: its bands, the odds of its limits, and what is preferred then."""
 
 from dataclasses import replace
 from typing import Any
@@ -8,11 +8,18 @@ import numpy as np
 import pytest
 
 import infer_jax as ij
+from experiments._validation import board
+from infer_jax.calibration.plan_unknowns import Unknowns
+from infer_jax.calibration.pooled.rows import BF16, PooledRow, ServedModel, StoredFormats
 from infer_jax.estimators import measured_within
+from infer_jax.estimators.serving import ServingWorkload
 from infer_jax.physics.chance import Spread, ratio
-from infer_jax.planning import USUAL_TTFT
+from infer_jax.planning import USUAL_TTFT, Requirements
 from infer_jax.planning.bands import odds, probability
 from infer_jax.servers import samples
+from infer_jax.verbs.inputs import system_of
+from infer_jax.verbs.plan_search import Question, plan_system
+from infer_jax.verbs.requests import read_requests
 
 
 def test_the_probability_is_the_share_of_drawn_errors_that_keep_the_limits():
@@ -128,3 +135,94 @@ def test_a_plan_that_its_replay_breaks_goes_down(monkeypatch):
         kept = (row["replay_p99_ttft_ms"] or 0.0) <= 1e3 * between
         assert kept == (not row["replay_broken"])
     assert "breaks" in str(answer) and answer.plans[0] is answer.best
+
+
+MINE = """
+title = "mine"
+base = "h100_sxm"
+[serving]
+decode_factor = { value = 1.1, low = 1.05, high = 1.16, source = "me", note = "well known" }
+[serving.vllm]
+layer_gap_us = { value = 80.0, low = 70, high = 90.0, source = "me", note = "known" }
+[calibrated]
+model = "llama-3.1-8b"
+formats = "bfloat16; KV cache bfloat16"
+layouts = ["TP1"]
+[serving_bands]
+tpot_low = { value = 0.9, source = "me" }
+tpot_high = { value = 1.2, source = "me" }
+ttft_low = { value = 0.8, source = "me" }
+ttft_high = { value = 1.5, source = "me" }
+[sources]
+me = "a test"
+"""
+
+
+def test_a_calibration_brings_its_own_intervals_and_bands(tmp_path):
+    (tmp_path / "mine.toml").write_text(MINE)
+    requests = read_requests(None, None, 0.0, None, None)
+    asked = Question("llama-3.1-8b", [], requests, Requirements(chips=1.0), modes=("aggregated",))
+    system = plan_system(asked, system_of(tmp_path / "mine.toml"), None)
+    posterior = Unknowns(64).posterior([system], (1000.0, 500.0))
+    serving = posterior.servings[0]
+    factor, gap = np.asarray(serving.decode_factor), np.asarray(serving.vllm.layer_gap)
+    assert factor[0] == 1.1 and gap[0] == pytest.approx(80e-6)
+    assert np.mean(factor[1:] > 1.16) == pytest.approx(0.1, abs=0.03)
+    assert np.mean(gap[1:] < 70e-6) == pytest.approx(0.1, abs=0.03)
+    # nothing else is drawn: a calibration takes up what coefficients it leaves are wrong by
+    assert np.ptp(serving.weight_read) == 0.0 and np.ptp(serving.vllm.eager) == 0.0
+    spread = posterior.errors["aggregated"](32.0)[0].spread
+    assert float(np.exp(ratio(TENTH, spread))) == pytest.approx(1.2)
+    errors = posterior.errors["aggregated"]
+    assert [errors(1.0, layout=x)[0].calibrated for x in (None, "TP1", "TP2")] == [1.0, 1.0, 0.0]
+
+
+TENTH = 1.2815515655446004  # normal score beyond which a tenth lies
+NAMES = ("tpot", "ttft")
+ASKED: dict[str, Any] = {"isl": 1000, "osl": 100}
+
+
+def factors(intervals, answer):
+    """Low and high end over the prediction, of both times."""
+    ends = (intervals[f"{name}_interval80_ms"] for name in NAMES)
+    return [
+        np.asarray(x) / (1e3 * float(getattr(answer, n))) for n, x in zip(NAMES, ends, strict=True)
+    ]
+
+
+def believed(plans, c):
+    """The same as ``plan --confidence`` believes."""
+    systems = plans.systems_of(c)
+    models = Unknowns(8).posterior(systems, (c.isl, c.osl)).errors[c.mode](c.batch)
+    return [np.exp([float(ratio(z, model.spread)) for z in (-TENTH, TENTH)]) for model in models]
+
+
+def scored(c):
+    """The same as the scoreboard has of a row."""
+    mode = "loop" if c.mode == "aggregated" else "pools"
+    work = ServingWorkload.of(isl=c.isl, osl=c.osl, batch=c.batch)
+    stored = ServedModel("llama-3.1-8b", StoredFormats(BF16, BF16, BF16, 2.0, 0.0))
+    row = PooledRow(
+        id="", dataset="here", measured={}, group="llama-3.1-8b h100_sxm vllm bf16",
+        system="h100_sxm", engine="vllm", served=stored, workload=work, mode=mode,
+    )  # fmt: skip
+    ones = {name: np.ones(1) for name in NAMES}
+    low, high = board.bands([row], ones)
+    return [np.asarray([low[name][0], high[name][0]]) for name in NAMES]
+
+
+@pytest.mark.parametrize("mode", ["aggregated", "disaggregated"])
+def test_every_verb_has_the_same_band_of_the_same_server(mode):
+    gpus = 1.0 if mode == "aggregated" else 2.0
+    few: dict[str, Any] = {"total_gpus": gpus, "mode": mode, "top": 1, "ttft": "none", **ASKED}
+    answer = ij.plan("llama-3.1-8b", "h100_sxm", **few)
+    c = answer.plans[0]
+    bands = [factors(c.intervals, c), believed(answer.searched, c), scored(c)]
+    if mode == "aggregated":
+        one = ij.estimate("llama-3.1-8b", "h100_sxm", tp=1, batch=c.batch, **ASKED)
+        report = ij.report("llama-3.1-8b", "h100_sxm", tp=1, batch=c.batch, **ASKED).answers
+        bands.append(factors(one.intervals, one.estimate))
+        bands.append(factors(report.intervals, report.estimate))
+    for other in bands[1:]:
+        for one, two in zip(bands[0], other, strict=True):
+            assert one == pytest.approx(two)
