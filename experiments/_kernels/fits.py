@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from infer_jax.catalog.archives import read_parquet
+from infer_jax.catalog.foreign import read_parquet
 from infer_jax.catalog.kernel_tables import KernelTables, read_headless
 from infer_jax.catalog.measurements.silicon import package_folder
 from infer_jax.errors import InputError

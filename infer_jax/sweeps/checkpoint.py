@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from infer_jax.catalog.archives import read_arrays
 from infer_jax.catalog.files import replace_file
-from infer_jax.catalog.foreign import json_of
+from infer_jax.catalog.foreign import json_of, read_arrays
 from infer_jax.errors import InputError
 
 FORMAT = "infer_jax sweep 2"

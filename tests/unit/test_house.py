@@ -197,7 +197,7 @@ READERS = {"open", "np.load", "csv.reader", "csv.DictReader"}
 READERS |= {f"{kind}.{verb}" for kind in ("json", "tomllib", "yaml", "pickle") for verb in
             ("load", "loads", "safe_load")}  # fmt: skip
 # what knows size, depth and range, and what reads only files of its own
-FOREIGN = {"catalog/foreign.py", "catalog/files.py", "catalog/archives.py"}
+FOREIGN = {"catalog/foreign.py", "catalog/files.py"}
 OWN = {"doctor.py", "compiling/store.py", "cli/verbs.py", "pages/charts.py"}
 
 

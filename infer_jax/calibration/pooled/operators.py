@@ -26,7 +26,7 @@ from infer_jax.calibration.pooled.operator_laws import (
     OperatorLaw,
 )
 from infer_jax.catalog import load_system
-from infer_jax.catalog.archives import parquet_columns, read_parquet
+from infer_jax.catalog.foreign import parquet_columns, read_parquet
 from infer_jax.catalog.published import OperatorPrior
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving.engines import TILES

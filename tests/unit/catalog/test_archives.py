@@ -7,8 +7,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from infer_jax.catalog import archives
-from infer_jax.catalog.archives import parquet_columns, read_arrays, read_parquet
+from infer_jax.catalog import foreign
+from infer_jax.catalog.foreign import parquet_columns, read_arrays, read_parquet
 from infer_jax.errors import InputError
 
 ARRAYS = {"a": np.arange(12.0).reshape(3, 4), "b": np.array("text"), "c": np.zeros(0, np.int32)}
@@ -110,7 +110,7 @@ def test_parquet(tmp_path, monkeypatch):
     assert read_parquet(path)["m"].tolist() == [1, 2, 2]
     np.testing.assert_array_equal(read_parquet(path, ["latency"])["latency"], [0.5, 0.25, 1.0])
 
-    monkeypatch.setattr(archives, "LARGEST", 50)
+    monkeypatch.setattr(foreign, "LARGEST_ARRAYS", 50)
     with pytest.raises(InputError, match="bytes unpacked"):
         read_parquet(path)
     monkeypatch.undo()
