@@ -17,6 +17,7 @@ import numpy as np
 from experiments._check import Answer, Recipe
 from experiments._columns import Input, Output, at_least_zero, difference, flag, positive
 from infer_jax.catalog import published
+from infer_jax.catalog.published.tables import tables
 from infer_jax.compiling import quick
 from infer_jax.estimators import Economics
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Plan
@@ -53,8 +54,8 @@ def _group(row: dict[str, Any]) -> Hashable:
     """Estimator, model, chip and whether pipeline degrees are searched; or what is unknown."""
     known = {
         "estimator": tuple(VARIANTS),
-        "model": published.economics_model_names(),
-        "gpu": published.economics_hardware_names(),
+        "model": tuple(tables("economics")["models"]),
+        "gpu": tuple(tables("economics")["hardware"]),
     }
     for kind, names in known.items():
         if row[kind] not in names:

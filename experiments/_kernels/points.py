@@ -19,9 +19,9 @@ from experiments._check import Answer, Recipe
 from experiments._columns import Input, Output, Value, count, flag, positive, quantity
 from experiments._kernels.columns import COLUMNS, KIND, KINDS, Lack, columns_of, lacks
 from experiments._report import GOLDEN, SHARED
-from infer_jax.catalog import published
 from infer_jax.catalog.kernel_tables import KernelTables, load_kernel_tables
 from infer_jax.catalog.published import kernels_constants, kernels_hardware, kernels_model
+from infer_jax.catalog.published.tables import tables
 from infer_jax.compiling import quick
 from infer_jax.errors import InputError
 from infer_jax.estimators.kernels import Kernels, Tables
@@ -158,7 +158,7 @@ class Evaluation:
         arch = self.model(row["config"], row["use_fp8_gemm"], row["use_fp8_kv"])
         if isinstance(arch, str):
             return arch
-        if row["device_type"] not in published.kernels_hardware_names():
+        if row["device_type"] not in tables("kernels")["hardware"]:
             return f"device '{row['device_type']}' is not the tool's"
         return row["device_type"], jax.tree.structure(arch)
 

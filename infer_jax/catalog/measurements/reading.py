@@ -10,7 +10,6 @@ from infer_jax.catalog.foreign import json_lines, read_json, read_toml
 from infer_jax.catalog.measurements import (
     aiperf,
     clients,
-    inferencex,
     kernels,
     logs,
     silicon,
@@ -195,18 +194,17 @@ def complete(
 
 
 SUFFIXES = (".json", ".jsonl", ".csv", ".txt")  # of the files of a folder that are read
-# how a format is recognised and read: texts of one or many runs, and JSON objects, a run each
+# how a format is read: texts of one or many runs, JSON objects with these keys, a run each
 TEXT_FORMATS = (
     (logs.is_mlperf, logs.read_mlperf),
     (aiperf.is_table, aiperf.read_table),
     (silicon.recognises, silicon.runs_of),
     (table.recognises, table.read),
 )
-OBJECT_FORMATS = (
-    (clients.is_sglang, clients.read_sglang),
-    (clients.is_vllm, clients.read_vllm),
-    (inferencex.recognises, inferencex.read),
-    (aiperf.recognises, aiperf.read),
+KEYED_FORMATS = (
+    ({"backend", "dataset_name", "completed", "mean_ttft_ms"}, clients.read_sglang),
+    ({"model_id", "num_prompts", "completed"}, clients.read_vllm),
+    ({"hw", "framework", "tput_per_gpu"}, clients.read_inferencex),
 )
 FORMATS = (
     "a result of vLLM's bench serve, SGLang's bench_serving, AIPerf, InferenceX or MLPerf, a log "
@@ -285,8 +283,9 @@ def _of_documents(file: str, documents: list[tuple[int, object]]) -> Iterator[Ru
 
 def _of_object(file: str, number: int, value: object, unit: str) -> Run:
     if isinstance(value, dict):
-        for recognises, read in OBJECT_FORMATS:
-            if recognises(value):
-                return read(Cells(file, number, value, unit))
+        readers = (read for keys, read in KEYED_FORMATS if keys <= value.keys())
+        read = next(readers, aiperf.read if aiperf.recognises(value) else None)
+        if read is not None:
+            return read(Cells(file, number, value, unit))
     at = f"{unit} {number}" if number else ""
     raise InputError(file, at, "unrecognised contents", FORMATS)

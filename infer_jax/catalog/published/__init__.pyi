@@ -18,21 +18,15 @@ from infer_jax.catalog.published.fitted import (
     unseen_errors as unseen_errors,
     widen_bands as widen_bands,
 )
-from infer_jax.catalog.published.kernels import (
+from infer_jax.catalog.published.papers import (
     PublishedChip as PublishedChip,
+    economics_hardware as economics_hardware,
+    economics_model as economics_model,
     kernels_constants as kernels_constants,
     kernels_hardware as kernels_hardware,
-    kernels_hardware_names as kernels_hardware_names,
     kernels_model as kernels_model,
-)
-from infer_jax.catalog.published.papers import (
-    economics_hardware as economics_hardware,
-    economics_hardware_names as economics_hardware_names,
-    economics_model as economics_model,
-    economics_model_names as economics_model_names,
     partitioning_hardware as partitioning_hardware,
     partitioning_model as partitioning_model,
-    partitioning_model_names as partitioning_model_names,
     partitioning_parameters as partitioning_parameters,
 )
 from infer_jax.catalog.published.tables import (
