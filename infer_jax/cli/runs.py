@@ -98,7 +98,7 @@ def _replay(verb: Verb, options: Options) -> None:
 
 def _sweep(verb: Verb, options: Options) -> None:
     """A sweep on all cores, or one of its points."""
-    from infer_jax.sweeps.checkpoint import Stopped
+    from infer_jax.sweeps.engine import Stopped
     from infer_jax.verbs.sweep import explain
 
     chosen = explain if "at" in options else verb

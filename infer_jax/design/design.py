@@ -13,10 +13,10 @@ from infer_jax.design.problem import DesignProblem, estimate_of, in_words, viola
 from infer_jax.design.rounding import Lattice, round_ends
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimate, Estimator
-from infer_jax.sweeps.columns import explain
 from infer_jax.sweeps.paths import Point, Tree, look, numbers
 from infer_jax.sweeps.preparing import Prepared, prepare
 from infer_jax.sweeps.reducers import Best
+from infer_jax.sweeps.results import explain
 from infer_jax.sweeps.space import Space
 
 ENDS = 24  # continuous optima whose lattice is searched

@@ -21,10 +21,10 @@ from infer_jax.results.numbers import digits
 from infer_jax.specs import outputs
 from infer_jax.specs.declared_outputs import Output
 from infer_jax.specs.words import name_of
-from infer_jax.sweeps.columns import Column
 from infer_jax.sweeps.pareto import Pareto
 from infer_jax.sweeps.preparing import Prepared
 from infer_jax.sweeps.reducers import Answer, Best, Everything, Reducer, parse
+from infer_jax.sweeps.results import Column
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

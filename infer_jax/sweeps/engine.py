@@ -6,10 +6,13 @@ decided in float64.
 """
 
 import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import FrameType
 from typing import NamedTuple, NoReturn
 
 import jax
@@ -18,13 +21,12 @@ from jax import Device
 
 from infer_jax.doctor import examine
 from infer_jax.errors import InputError
-from infer_jax.sweeps import checkpoint as saved, digits as radix, refine
-from infer_jax.sweeps.checkpoint import Listener, Stopped
+from infer_jax.sweeps import digits as radix, refine, writers
 from infer_jax.sweeps.histogram import BinCounts
 from infer_jax.sweeps.preparing import PRECISIONS, Part, Prepared
 from infer_jax.sweeps.program import COUNTS, precise, segment
 from infer_jax.sweeps.reducers import Monoid, State
-from infer_jax.sweeps.results import SweepResult, provenance
+from infer_jax.sweeps.results import SweepResult
 from infer_jax.sweeps.states import Devices, DeviceStates, FrontierState
 
 MEMORY = 2**28  # bytes of a frontier's rows
@@ -37,6 +39,8 @@ DECISIONS, SPACING = 64, 2**20
 LONG = 600.0  # seconds still to run above which a check of the devices, a minute each, is worth it
 EARLY = 60.0  # seconds at the start in which compilation makes the pace unreliable
 CONTINUE, SAVE, STOP = 0, 1, 2  # votes of a process
+Handler = Callable[[int, FrameType | None], object] | int | None
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Progress(NamedTuple):
@@ -46,6 +50,42 @@ class Progress(NamedTuple):
     total: int
     rate: float  # points per second of the last segment
     seconds_left: float
+
+
+class Stopped(KeyboardInterrupt):
+    """A sweep was asked to stop; says how far it came, and how to resume it."""
+
+    def __init__(self, position: int, total: int, path: Path | None, number: int):
+        self.position, self.total, self.path, self.number = position, total, path, number
+        on = "without a checkpoint nothing is kept"
+        if path:
+            on = f"the same command goes on from {path}"
+        super().__init__(
+            f"stopped after {position:,} of {total:,} points ({position / total:.0%}); {on}"
+        )
+
+
+class Listener:
+    """While open, the first Ctrl-C or SIGTERM sets ``stopped``; the second interrupts at once."""
+
+    def __init__(self) -> None:
+        self.stopped = False
+        self.signal = int(signal.SIGINT)
+        self._before: dict[signal.Signals, Handler] = {}
+
+    def __enter__(self) -> "Listener":
+        if threading.current_thread() is threading.main_thread():
+            self._before = {s: signal.signal(s, self._stop) for s in SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        if self.stopped:
+            raise KeyboardInterrupt
+        self.stopped, self.signal = True, number
 
 
 def start(
@@ -78,7 +118,9 @@ def start(
     if run.counts["undefined"] == accepted:
         raise InputError("sweep", "objective", f"{names}: NaN everywhere", "a defined term")
     on = [str(d) for d in run.mesh.devices.flat]
-    facts = provenance(ready, run.counts, run.seconds, on, run.chunk)
+    counts = {name: str(count) for name, count in run.counts.items()}
+    facts = {**ready.provenance, "counts": counts, "seconds": run.seconds}
+    facts |= {"devices": on, "chunk": run.chunk}
     if isinstance(ready.reducer, BinCounts):
         assert isinstance(run.kept, DeviceStates)
         return SweepResult(ready, None, ready.reducer.answer(run.kept.merged()), facts, run.notes)
@@ -147,7 +189,7 @@ class SweepRun:
 
     def resume(self) -> None:
         """Carry on from the checkpoint, if there is one."""
-        checkpoint = saved.load(self.path, self.ready.mark) if self.path else None
+        checkpoint = writers.load(self.path, self.ready.mark) if self.path else None
         if checkpoint is not None:
             self.position, self.counts = checkpoint.position, dict(checkpoint.counts)
             self.kept.restore(checkpoint.leaves, checkpoint.since, checkpoint.decided)
@@ -275,9 +317,9 @@ class SweepRun:
         self.last_save = time.monotonic()
         if jax.process_index() or self.path is None:
             return self.path is not None
-        point = saved.Checkpoint(self.position, self.counts, kept.since, kept.decided, leaves)
+        point = writers.Checkpoint(self.position, self.counts, kept.since, kept.decided, leaves)
         try:
-            saved.save(self.path, self.ready.mark, point)
+            writers.save(self.path, self.ready.mark, point)
         except OSError as error:
             self.notes.append(f"checkpoint not written: {error.strerror or error}")
             return False

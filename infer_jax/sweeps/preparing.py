@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from jax.typing import DTypeLike
 
+from infer_jax import __version__
 from infer_jax.catalog import Model, System
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimator
@@ -54,6 +55,24 @@ class Prepared(NamedTuple):
     def models(self) -> list[Model]:
         """The models from the catalog."""
         return [x for x in self.named.values() if isinstance(x, Model)]
+
+    @property
+    def provenance(self) -> dict[str, object]:
+        """Version, estimators, sources in the catalog, what is kept, precision and points."""
+        sources = {
+            name: dict(x.sources) if isinstance(x, System) else {"architecture": x.source}
+            for name, x in self.named.items()
+        }
+        return {
+            "program": f"infer_jax {__version__}",
+            "jax": jax.__version__,
+            "fingerprint": self.mark,
+            "estimator": [type(e).__name__ for e in self.estimators],
+            "sources": sources,
+            "keep": repr(self.reducer),
+            "precision": self.precision,
+            "points": str(self.size),
+        }
 
     @property
     def lanes(self) -> int:

@@ -1,41 +1,38 @@
-"""The result of a sweep: rows with units and sources, a table, a picture, a file."""
+"""The result of a sweep: rows with units and sources, a table, a picture, a file; and one point."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
+from jaxtyping import Shaped
 
-from infer_jax import __version__
-from infer_jax.catalog import System
 from infer_jax.errors import InputError
-from infer_jax.estimators import Trust
+from infer_jax.estimators import Estimate, Trust
 from infer_jax.estimators.known_errors import BORROWED
 from infer_jax.on_demand import load_optional
 from infer_jax.plots.rendering import FigureResult, date_caption
-from infer_jax.results import Column as Heading, Notes, Section, Table, option, table
+from infer_jax.results import Column as Heading, Notes, Result, Section, Table, option, table
 from infer_jax.results.numbers import digits
-from infer_jax.sweeps import tables
-from infer_jax.sweeps.columns import (
-    Column,
-    Explanation,
-    axes_of,
-    columns_of,
-    exceeded_limits,
-    explain,
-)
+from infer_jax.specs import outputs
+from infer_jax.sweeps import refine, writers
+from infer_jax.sweeps.paths import numbers, unit_of
 from infer_jax.sweeps.preparing import Prepared
-from infer_jax.sweeps.reducers import Answer, TopK, parse
+from infer_jax.sweeps.reducers import Answer, Best, TopK, is_least, parse
 from infer_jax.sweeps.refine import RefinedPoints
+from infer_jax.sweeps.space import spread
 
 if TYPE_CHECKING:
     import pandas  # pyright: ignore[reportMissingTypeStubs]
     from matplotlib.figure import Figure
 
+Column = Shaped[np.ndarray, " rows"]  # numbers, or names and sentences
+HEAD = ("feasible", *(output.name for output in outputs(Estimate)))  # the first columns
 PRINTED_ROWS = 10  # of the table
 PRINTED_TERMS = ("speed", "cost", "ttft", "chips")
 LENGTHS = ("workload.isl", "workload.osl", "workload.prefix")
@@ -65,9 +62,7 @@ class SweepResult(FigureResult):
 
     @cached_property
     def _columns(self) -> tuple[dict[str, Column], dict[str, str]]:
-        if self.kept is None:
-            return {}, {}
-        return columns_of(self.ready, self.kept)
+        return ({}, {}) if self.kept is None else columns_of(self.ready, self.kept)
 
     @property
     def columns(self) -> dict[str, Column]:
@@ -95,9 +90,10 @@ class SweepResult(FigureResult):
 
     def violated_limits(self, i: int) -> str:
         """The limits that row ``i`` breaks, or nothing."""
-        return "" if self.kept is None else exceeded_limits(self.ready, self.kept, self.units, i)
+        violates = self.columns.get("violates")
+        return "" if violates is None else str(violates[i])
 
-    def explain(self, i: int) -> Explanation:
+    def explain(self, i: int) -> "Explanation":
         """The full estimate of row ``i``, and the command that computes it again.
 
         Raises:
@@ -113,11 +109,11 @@ class SweepResult(FigureResult):
         Raises:
             InputError: another ending, an unwritable place, a file of another sweep.
         """
-        tables.check(path, self.ready.mark)
+        writers.check(path, self.ready.mark)
         units = {name: self.units.get(name, "") for name in self.columns}
         answer = {} if self.answer is None else {"answer": self.answer}
         facts = {**self.provenance, "notes": list(self.notes), **answer}
-        tables.write(Path(path), self.columns, units, facts)
+        writers.write(Path(path), self.columns, units, facts)
 
     def rows(self) -> list[Mapping[str, object]]:
         """Each row by the names of the columns."""
@@ -175,11 +171,16 @@ class SweepResult(FigureResult):
 
     def _table(self) -> Table:
         """The first rows: their axes and the terms they are chosen by."""
-        columns = self.columns
+        columns, axes = self.columns, self.axes(0)
         marks = {trust.system: BORROWED for trust in self.trust if trust.borrowed_from}
         asked = dict.fromkeys([*PRINTED_TERMS, *self.ready.signs])
-        names = [*self.axes(0), *(n for n in asked if n in columns and n not in self.axes(0))]
+        names = [*axes, *(n for n in asked if n in columns and n not in axes)]
         names += [] if self.met else ["violates"]
+
+        def cell(value: object) -> str:
+            if isinstance(value, str):
+                return f"{marks[value]} {value}" if value in marks else value
+            return digits(float(value), 4) if isinstance(value, int | float) else str(value)
 
         def heading(name: str) -> Heading:
             def value(row: int) -> object:
@@ -188,16 +189,10 @@ class SweepResult(FigureResult):
             title, unit = name.rpartition(".")[2], self.units.get(name, "")
             return Heading(title, unit, value, cell, left=name == "violates")
 
-        def cell(value: object) -> str:
-            if isinstance(value, str):
-                return f"{marks[value]} {value}" if value in marks else value
-            return digits(float(value), 4) if isinstance(value, int | float) else str(value)
-
-        heads = [heading(name) for name in names]
-
         def borrowed(_: int) -> str:
             return BORROWED
 
+        heads = [heading(name) for name in names]
         if marks and "hardware" not in columns:
             heads.insert(0, Heading("", "", borrowed, left=True))
         return table(self._to_print(), heads)
@@ -219,16 +214,17 @@ class SweepResult(FigureResult):
 
     def _to_print(self) -> list[int]:
         """Rows to print: neighbours in a grid differ by little, and are mostly left out."""
-        axes, count = self.axes(0), len(self)
+        columns, count = self.columns, len(self)
         if count <= PRINTED_ROWS:
             return list(range(count))
         if self._ranked:
-            named = [n for n in axes if n.startswith("plan.") or self.columns[n].dtype.kind == "U"]
-            kinds = [tuple(self.columns[n][i].item() for n in named) for i in range(count)]
+            axes = self.axes(0)
+            named = [n for n in axes if n.startswith("plan.") or columns[n].dtype.kind == "U"]
+            kinds = [tuple(columns[n][i].item() for n in named) for i in range(count)]
             first = sorted({kind: i for i, kind in reversed([*enumerate(kinds)])}.values())
             return sorted([*dict.fromkeys([*first, *range(count)])][:PRINTED_ROWS])
-        per = [self.columns[name] for name in self.ready.reducer.axes]
-        terms = [self.columns[parse(name)[0]] for name in self.ready.reducer.terms]
+        per = [columns[name] for name in self.ready.reducer.axes]
+        terms = [columns[parse(name)[0]] for name in self.ready.reducer.terms]
         return spread_rows(terms, per, PRINTED_ROWS)
 
     def _figure(self) -> "Figure":
@@ -273,25 +269,118 @@ def spread_rows(terms: Sequence[Column], groups: Sequence[Column], count: int) -
     return sorted(chosen)
 
 
-def provenance(
-    ready: Prepared, counts: Mapping[str, int], seconds: float, devices: list[str], chunk: int
-) -> dict[str, Any]:
-    """Version, estimator, sources in the catalog, precision, and counts of points."""
-    sources = {
-        name: dict(x.sources) if isinstance(x, System) else {"architecture": x.source}
-        for name, x in ready.named.items()
+def columns_of(ready: Prepared, rows: RefinedPoints) -> tuple[dict[str, Column], dict[str, str]]:
+    """Axes, then the terms of the estimates in float64, by dotted path; and their units."""
+    axes: dict[str, Column] = {}  # one of some structures only is None for the others
+    units: dict[str, str] = {}
+    for number, at, point in spread(ready.groups, rows.index):
+        for c in ready.groups[number].columns:
+            full = axes.setdefault(c.path, np.full(len(rows), None, object))
+            labels = np.empty(len(c.labels), object)
+            labels[:] = c.labels
+            full[at] = labels[point[:, c.digit]]
+            if not c.is_spec:
+                units[c.path] = unit_of(c.path, ready.groups[number].base, None)
+    columns = {path: np.array(column.tolist()) for path, column in axes.items()}
+    terms = rows.terms
+    for name in (*HEAD, *ready.signs, *terms):
+        if name in terms:
+            columns.setdefault(name, terms[name])
+    declared, systems = ready.declared, ready.systems
+    units |= {name: field.full_unit for name, field in declared.items()}
+    fixed = [*systems][:1] * len(rows)
+    of_row = columns["hardware"].tolist() if "hardware" in columns else fixed
+    for name, side, factors in _bands(ready, of_row):
+        if name in columns:
+            end = f"{name}_{side}80"
+            columns[end], units[end] = columns[name] * factors, units.get(name, "")
+    dark = np.array([n in systems and not float(systems[n].hardware.power) for n in of_row])
+    if dark.any() and "hardware.power" not in columns:
+        powers = {name for name in columns if name in declared and declared[name].drawn}
+        columns |= {name: np.where(dark, np.nan, columns[name]) for name in powers}
+    if isinstance(ready.reducer, Best):
+        exceeded = [_exceeded_limits(ready, rows, units, i) for i in range(len(rows))]
+        columns["violates"] = np.array(exceeded)
+    return columns, units
+
+
+def _bands(ready: Prepared, of_row: Sequence[str]) -> Iterator[tuple[str, str, Column]]:
+    """Ends of 80 % intervals of times over the times, by output, side and row.
+
+    Where systems were calibrated to servers of the models.
+    """
+    (table, *others) = {e.table for e in ready.estimators}
+    models = {x.name for x in ready.models}
+    bands = {
+        name: system.bands(table)
+        for name, system in ready.systems.items()
+        if not others and system.calibration and models <= {system.calibration.model}
     }
-    return {
-        "program": f"infer_jax {__version__}",
-        "jax": jax.__version__,
-        "fingerprint": ready.mark,
-        "estimator": [type(e).__name__ for e in ready.estimators],
-        "sources": sources,
-        "keep": repr(ready.reducer),
-        "precision": ready.precision,
-        "points": str(ready.size),
-        "counts": {k: str(v) for k, v in counts.items()},
-        "seconds": seconds,
-        "devices": devices,
-        "chunk": chunk,
-    }
+    by_row = [bands.get(name, {}) for name in of_row]
+    for output in outputs(Estimate):
+        for i, side in enumerate(("low", "high")) if output.banded else ():
+            ends = np.array([band.get(output.name, (np.nan, np.nan))[i] for band in by_row])
+            if not np.all(np.isnan(ends)):
+                yield output.name, side, ends
+
+
+def axes_of(ready: Prepared, index: int) -> dict[str, object]:
+    """The axes of a point as the user wrote them: numbers, and names of specs."""
+    [(number, _, [point])] = spread(ready.groups, [index])
+    return {c.path: c.labels[point[c.digit]] for c in ready.groups[number].columns}
+
+
+def _exceeded_limits(ready: Prepared, rows: RefinedPoints, units: dict[str, str], i: int) -> str:
+    """The limits that row ``i`` breaks, in words, or nothing."""
+    terms, reducer = rows.terms, ready.reducer
+    broken: list[str] = []
+    for name, limit in reducer.limits if isinstance(reducer, Best) else ():
+        value, least = terms[name][i], is_least(name, ready.signs)
+        if (value < limit) if least else (value > limit):
+            word = "under" if least else "over"
+            broken.append(f"{name} {value:.4g} {word} {limit:.4g} {units[name]}")
+    for name, need in terms.items() if not terms["feasible"][i] else ():
+        # numbers of a phase that was not evaluated are not known
+        capacity = terms.get(name.removesuffix("need") + "capacity", need)
+        if name.endswith(".need") and need[i] > capacity[i]:
+            limit = name.removesuffix(".need").replace(".limits.", " ")
+            broken.append(f"{limit} {need[i]:.4g} over {capacity[i]:.4g}")
+    return "; ".join(broken)
+
+
+@dataclass(frozen=True, repr=False)
+class Explanation(Result):
+    """One point in full: its axes, every term of its estimate, and the command that computes it."""
+
+    index: int
+    axes: dict[str, object]
+    terms: dict[str, tuple[float, str]]
+    estimate: Estimate
+    command: str
+
+    def sections(self) -> Iterator[Section]:
+        """A line for each axis and each term with its unit; the index as text (of any size)."""
+        terms = {name: {"value": x, "unit": unit} for name, (x, unit) in self.terms.items()}
+        yield {"index": str(self.index), "axes": self.axes, "terms": terms}
+        lines = [f"point {self.index}", *(f"  {k} = {v}" for k, v in self.axes.items())]
+        lines += [f"  {k:40} {v:.6g} {unit}" for k, (v, unit) in self.terms.items()]
+        yield "\n".join([*lines, f"again: {self.command}"])
+
+
+def explain(ready: Prepared, index: int, source: str = "") -> Explanation:
+    """One point of a prepared sweep in full, by its global index.
+
+    Raises:
+        InputError: an index that the grid does not have.
+    """
+    if not 0 <= index < ready.size:
+        raise InputError("space", "index", index, f"from 0 to {ready.size - 1}")
+    [(number, _, point)] = spread(ready.groups, [index])
+    part = ready.parts[number]
+    rows = refine.estimates(part, point, "all")[4]
+    estimate, declared = jax.tree.map(itemgetter(0), rows), part.point.declared
+    terms = {name: (float(x), declared[name].full_unit) for name, x in numbers(estimate).items()}
+    command = f"explain(prepare(estimator, space, keep), {index})"
+    if source:
+        command = f"infer-jax sweep {source} --at {index}"
+    return Explanation(index, axes_of(ready, index), terms, estimate, command)

@@ -16,9 +16,9 @@ from infer_jax.verbs.progress import busy, is_watched
 if TYPE_CHECKING:
     from jax import Device
 
-    from infer_jax.sweeps.columns import Explanation
     from infer_jax.sweeps.engine import Progress
     from infer_jax.sweeps.reducers import Reducer
+    from infer_jax.sweeps.results import Explanation
 
 MAX_POINTS = 10**15  # points
 # also a file, or its tables
@@ -79,15 +79,15 @@ def sweep(
     """
     import jax
 
-    from infer_jax.sweeps import tables
+    from infer_jax.sweeps import writers
     from infer_jax.sweeps.toml import request_of, trusts_of
     from infer_jax.verbs import pictures
 
     request = request_of(space, keep, estimator, feasible)
     rows, drawn = pictures.split(
         out,
-        f"a name that ends in {', '.join(tables.KINDS)}",
-        lambda name: Path(name).suffix in tables.KINDS,
+        f"a name that ends in {', '.join(writers.KINDS)}",
+        lambda name: Path(name).suffix in writers.KINDS,
     )
     if drawn and isinstance(request.keep, sweeps.Quantiles):
         raise refuse("out", drawn[0], "for a picture a file that keeps rows, or a histogram")
@@ -97,7 +97,7 @@ def sweep(
         text = f"{ready.size:.3g} points"
         raise refuse("SPACE.toml", text, f"at most {MAX_POINTS:.1g}, days at 10^10 points a second")
     if rows is not None:
-        tables.check(rows, ready.mark)
+        writers.check(rows, ready.mark)
         checkpoint = checkpoint or Path(rows).with_name(f".{Path(rows).name}.checkpoint.npz")
     with busy("sweeping") as show:
 

@@ -102,7 +102,7 @@ def test_nothing_is_overwritten(space):
 
 
 def test_stopped_it_says_how_to_go_on(space, monkeypatch):
-    from infer_jax.sweeps.checkpoint import Stopped
+    from infer_jax.sweeps.engine import Stopped
 
     def stopped(*_, checkpoint, **__):
         raise Stopped(5, 10, checkpoint, 15)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from infer_jax.sweeps import Axis, Pareto, Space, engine, pareto
-from infer_jax.sweeps.checkpoint import Stopped
+from infer_jax.sweeps.engine import Stopped
 from tests.unit.sweeps.toy import Toy, arch, hardware, plan, sweep, workload
 
 LONGEST = 30.0  # seconds between two reports, on a machine that does much else

@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from infer_jax.sweeps import Pareto, prepare, start
-from infer_jax.sweeps.checkpoint import Listener, Stopped
+from infer_jax.sweeps.engine import Listener, Stopped
 from infer_jax.sweeps.states import FrontierState
 from tests.unit.sweeps.toy import Toy
 from tests.unit.sweeps.worker import space

@@ -20,10 +20,9 @@ from infer_jax.sweeps import (
     Pareto,
     Space,
     TopK,
-    checkpoint,
     prepare,
     start,
-    tables,
+    writers,
 )
 from tests.unit.sweeps.toy import Toy, arch, hardware, plan, sweep, workload
 
@@ -170,22 +169,22 @@ def test_files_have_axes_units_and_provenance_and_replace_their_own_alone(tmp_pa
     assert path.read_bytes() == held
     os.mkfifo(tmp_path / f"x{end}")  # a pipe, which is not waited for
     with pytest.raises(InputError, match="not of this sweep"):
-        tables.check(tmp_path / f"x{end}", "mark")
+        writers.check(tmp_path / f"x{end}", "mark")
 
 
 def test_damaged_checkpoints_are_refused(tmp_path):
     path = tmp_path / "c.npz"
-    point = checkpoint.Checkpoint(5, {"accepted": 1}, 0, 0, [np.arange(4.0)])
-    checkpoint.save(path, "mark", point)
-    held = checkpoint.load(path, "mark")
+    point = writers.Checkpoint(5, {"accepted": 1}, 0, 0, [np.arange(4.0)])
+    writers.save(path, "mark", point)
+    held = writers.load(path, "mark")
     assert held is not None and held.leaves[0].tolist() == [0, 1, 2, 3]
     with pytest.raises(InputError, match="another sweep"):
-        checkpoint.load(path, "other")
+        writers.load(path, "other")
     whole = path.read_bytes()
     for damage in (whole[: len(whole) // 2], b"text", whole.replace(b"\x08@", b"\x09@"), b""):
         path.write_bytes(damage)
         with pytest.raises(InputError, match="damaged"):
-            checkpoint.load(path, "mark")
+            writers.load(path, "mark")
 
 
 def test_a_checkpoint_of_another_sweep_is_refused(tmp_path):
@@ -201,16 +200,16 @@ def test_a_checkpoint_of_another_sweep_is_refused(tmp_path):
 
 def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path, monkeypatch):
     path = tmp_path / "c.npz"
-    point = checkpoint.Checkpoint(5, {}, 0, 0, [np.arange(4.0)])
-    checkpoint.save(path, "mark", point)
+    point = writers.Checkpoint(5, {}, 0, 0, [np.arange(4.0)])
+    writers.save(path, "mark", point)
 
     def full(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(files.os, "fsync", full)
     with pytest.raises(OSError):
-        checkpoint.save(path, "mark", point._replace(position=9))
-    held = checkpoint.load(path, "mark")
+        writers.save(path, "mark", point._replace(position=9))
+    held = writers.load(path, "mark")
     assert held is not None and held.position == 5
     assert [p.name for p in tmp_path.iterdir()] == ["c.npz"]
     # and the sweep itself goes on, and says so
@@ -245,6 +244,6 @@ def test_out_of_memory_halves_the_chunk(monkeypatch):
 def test_texts_of_a_table_are_no_formulas(tmp_path):
     """A name of others in a cell, which a spreadsheet would run; numbers stay as they are."""
     columns = {"model": np.array(["=1+1", "@SUM(A1)", "llama"]), "x": np.array([-1.5, 2.0, 3.0])}
-    tables.write(tmp_path / "x.csv", columns, {"model": "", "x": "s"}, {})
+    writers.write(tmp_path / "x.csv", columns, {"model": "", "x": "s"}, {})
     rows = (tmp_path / "x.csv").read_text().splitlines()[1:]
     assert rows == ["model,x [s]", "'=1+1,-1.5", "'@SUM(A1),2.0", "llama,3.0"]
