@@ -139,16 +139,17 @@ class Search:
             allowed = f"1 to {MAX_RESTARTS:,} restarts (each a search) of 1 to {MAX_STEPS:,} steps"
             raise InputError("codesign", "restarts, steps", (restarts, steps), allowed)
         start, rng = start or {}, np.random.default_rng(seed)
-        limits = self.limits(under)
-        paths: list[AscentPath] = []
-        # excess, objective, group, digits, and where they lie
-        best: list[tuple[float, float, int, np.ndarray, Lattice]] = []
-        counts = {"gradients": 0, "lattice": 0, "restarts": 0}
-        for number, problem in enumerate(self.problems):
-            relaxed, lattice = problem.relaxed, Lattice(problem, limits)
+        limits, paths, begun = self.limits(under), list[AscentPath](), 0
+        lattices = [Lattice(problem, limits) for problem in self.problems]
+        ends: list[
+            tuple[float, float, int, tuple[int, ...]]
+        ] = []  # excess, objective, group, digits
+        for number, lattice in enumerate(lattices):
+            problem, relaxed = lattice.problem, lattice.problem.relaxed
             share = RESTARTS_PER_NUMBER * max(2, len(relaxed.moving))
             if restarts is not None:
                 share = max(1, restarts // len(self.problems))
+            begun += share
             free, digits = relaxed.random(rng, share)
             known = [x.digits for x in near if x.group == number and x.index is not None]
             if relaxed.moving:
@@ -162,18 +163,19 @@ class Search:
                     problem, free, digits, limits, steps=steps, method=method, progress=progress
                 )
                 paths.append(path)
-                counts["gradients"] += path.gradients
                 free, digits = _distinct_ends(problem, path)
             elif relaxed.moving:
                 free, digits = free[:1], digits[:1]
-            rounded = round_ends(lattice, free, digits, rng, known)
-            [objective], [excess] = lattice(rounded[None])
-            best.append((float(excess), float(objective), number, rounded, lattice))
-            counts["restarts"] += share
-            counts["lattice"] += len(lattice.scores)
-        excess, _, number, rounded, lattice = min(best, key=lambda end: end[:3])
-        design = self._design(lattice, rounded, excess <= 0, start)
-        design = dataclasses.replace(design, group=number, digits=tuple(rounded.tolist()))
+            end = tuple(round_ends(lattice, free, digits, rng, known).tolist())
+            objective, excess = lattice.scores[end]
+            ends.append((excess, objective, number, end))
+        excess, _, number, end = min(ends)
+        counts = {
+            "gradients": sum(path.gradients for path in paths),
+            "lattice": sum(len(lattice.scores) for lattice in lattices),
+            "restarts": begun,
+        }
+        design = self._design(lattices[number], number, end, excess <= 0, start)
         seconds = time.perf_counter() - started
         return dataclasses.replace(design, paths=tuple(paths), counts=counts, seconds=seconds)
 
@@ -183,7 +185,12 @@ class Search:
         return np.array([{**own, **(under or {})}[name] for name in own], np.float64)
 
     def _design(
-        self, lattice: Lattice, rounded: np.ndarray, met: bool, start: Mapping[str, float]
+        self,
+        lattice: Lattice,
+        number: int,
+        digits: tuple[int, ...],
+        met: bool,
+        start: Mapping[str, float],
     ) -> Design:
         """The rounded design or, if that is better, the start, under the exact model."""
         problem, limits = lattice.problem, lattice.limits
@@ -193,10 +200,9 @@ class Search:
         broken = violations(problem, base, base_estimate, limits)
         index: int | None = group.offset
         if group.sizes:
-            index += int(np.ravel_multi_index(tuple(rounded), group.sizes))
-        row = explain(self.ready, index)
-        point, estimate = group.fill(group.steps(rounded)), row.estimate
-        values = {c.path: row.axes[c.path] for c in group.columns if len(c.labels) > 1}
+            index += int(np.ravel_multi_index(digits, group.sizes))
+        point, estimate = group.fill(group.steps(digits)), explain(self.ready, index).estimate
+        values = {c.path: c.labels[digits[c.digit]] for c in group.columns if len(c.labels) > 1}
         gain = problem.signs[by] * (look(by, base, base_estimate) - look(by, point, estimate))
         notes: list[str] = []
         if not broken and (gain < 0 or not met):
@@ -217,8 +223,8 @@ class Search:
         return Design(
             values=values,
             index=index,
-            group=0,
-            digits=(),
+            group=number,
+            digits=digits,
             point=point,
             estimate=estimate,
             start=base,

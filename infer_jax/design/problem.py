@@ -6,7 +6,7 @@ and, where the estimator can be smoothed, no kinks; the exact form is the sweep'
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +15,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from infer_jax.compiling import quick
+from infer_jax.compiling import once
 from infer_jax.design.relaxation import Relaxation
 from infer_jax.estimators import Estimate
 from infer_jax.sweeps.constraint import Constraint, Predicate, Sides, holds
@@ -193,12 +193,7 @@ Broken = list[tuple[str, float]]  # what is broken in words, and the relative ex
 def estimate_of(point: Point) -> Estimate:
     """The exact estimate of one point, in float64."""
     with jax.enable_x64(True):
-        return jax.tree.map(np.asarray, _compiled(jax.default_backend())(point))
-
-
-@lru_cache
-def _compiled(platform: str) -> Callable[[Point], Estimate]:
-    return jax.jit(estimate_at, compiler_options=quick(platform))
+        return once(estimate_at, point)
 
 
 def violations(

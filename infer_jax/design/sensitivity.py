@@ -186,20 +186,22 @@ def _moved(
 
     Without directions row after row, which is the smallest program.
     """
-    flat, structure = jax.tree.flatten(tree)
 
     def logs(scale: Array) -> dict[str, Array]:
-        values = list(flat)
-        for at, by in zip(places, scale, strict=True):
-            for i in at:
-                values[i] = values[i] * by
-        return {
-            k: log_or_nothing(x) for k, x in function(jax.tree.unflatten(structure, values)).items()
-        }
+        return {k: log_or_nothing(x) for k, x in function(scaled(tree, places, scale)).items()}
 
     if along is None:
         return trees.one_by_one(logs, scales), None
     return jax.vmap(lambda s, d: jax.jvp(logs, (s,), (d,)))(scales, along)
+
+
+def scaled(tree: Tree, places: Sequence[Sequence[int]], factors: Array) -> Tree:
+    """A tree with the leaves at each of some places multiplied by a factor."""
+    flat, structure = jax.tree.flatten(tree)
+    for at, by in zip(places, factors, strict=True):
+        for i in at:
+            flat[i] = flat[i] * by
+    return jax.tree.unflatten(structure, flat)
 
 
 def _between(logs: Rows) -> Leaves:

@@ -19,6 +19,7 @@ from infer_jax.design.sensitivity import (
     leaves_of,
     log_or_nothing,
     outputs,
+    scaled,
 )
 from infer_jax.estimators import Economics
 from infer_jax.estimators.economics import GridInputs
@@ -102,14 +103,9 @@ def _rows(
     function: Outputs[Tree], places: tuple[tuple[int, ...], ...], names: tuple[str, ...], tree: Tree
 ) -> Float[Array, "rows outputs numbers"]:
     """Hessian-vector products of the logarithm of each output, a row for each direction."""
-    flat, structure = jax.tree.flatten(tree)
 
     def logs(moved: Array) -> Array:
-        values = list(flat)
-        for at, by in zip(places, jnp.exp(moved), strict=True):
-            for i in at:
-                values[i] = values[i] * by
-        found = function(jax.tree.unflatten(structure, values))
+        found = function(scaled(tree, places, jnp.exp(moved)))
         return jnp.stack([log_or_nothing(found[name]) for name in names])
 
     here, along = jnp.zeros(len(places)), jnp.eye(len(places))
