@@ -10,6 +10,7 @@ import numpy as np
 
 from infer_jax.design.ascent import AscentPath, AscentProgress, ascend
 from infer_jax.design.problem import DesignProblem, estimate_of, in_words, violations
+from infer_jax.design.relaxation import Relaxation
 from infer_jax.design.rounding import Lattice, round_ends
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimate, Estimator
@@ -150,14 +151,8 @@ class Search:
             if restarts is not None:
                 share = max(1, restarts // len(self.problems))
             begun += share
-            free, digits = relaxed.random(rng, share)
             known = [x.digits for x in near if x.group == number and x.index is not None]
-            if relaxed.moving:
-                free[0] = relaxed.free(relaxed.start_values(start))
-                around = free[1 : share // NEAR_START]
-                around[:] = free[0] + rng.normal(size=around.shape)
-                for i, own in enumerate(known[: share - 1], 1):
-                    free[-i], digits[-i] = relaxed.free_of(own), own
+            free, digits = _starts(relaxed, rng, share, start, known)
             if relaxed.moving and steps > 0:
                 path = ascend(
                     problem, free, digits, limits, steps=steps, method=method, progress=progress
@@ -237,6 +232,24 @@ class Search:
             lattice=lattice,
             start_values=start,
         )
+
+
+def _starts(
+    relaxed: Relaxation,
+    rng: np.random.Generator,
+    count: int,
+    start: Mapping[str, float],
+    known: Sequence[Sequence[int]],
+) -> tuple[np.ndarray, np.ndarray]:
+    """(coordinates, digits) of restarts: at random, around the start, and at known designs."""
+    free, digits = relaxed.random(rng, count)
+    if relaxed.moving:
+        free[0] = relaxed.free(relaxed.start_values(start))
+        around = free[1 : count // NEAR_START]
+        around[:] = free[0] + rng.normal(size=around.shape)
+        for i, own in enumerate(known[: count - 1], 1):
+            free[-i], digits[-i] = relaxed.free_of(own), own
+    return free, digits
 
 
 def _distinct_ends(problem: DesignProblem, path: AscentPath) -> tuple[np.ndarray, np.ndarray]:
