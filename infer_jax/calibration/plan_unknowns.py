@@ -1,7 +1,7 @@
 """What is not known of plans before they are measured, and the run worth most to a choice."""
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
+from functools import cache, partial
 from typing import NamedTuple, Protocol
 from zlib import crc32
 
@@ -68,29 +68,27 @@ class Unknowns:
         """The uncertainties of plans on one system, or on two; ``lengths``: prompt and output."""
         where = " > ".join(dict.fromkeys(system.side.name for system in systems))
         engine = NAMES[systems[0].side.serving.engine_name]
-        errors, offsets = dict[str, Callable[..., Models]](), dict[str, np.ndarray]()
+        trusts = [x.trust for x in systems]
+
+        @cache
+        def errors(mode: str, load: float, gaps: float = 0.0, layout: object = None) -> Models:
+            """With so many requests in flight in an instance; ``gaps``, ``layout`` theirs."""
+            pools = mode == "disaggregated"
+            within = measured_within(trusts, load, lengths, pools=pools, gaps=gaps, layout=layout)
+            own = float(not pools and trusts[0].covers(layout))
+            tpot, ttft = (
+                ErrorModel(Spread.of(within[x]), laws()[law_of(x, pools=pools)].common, own)
+                for x in OUTPUTS
+            )
+            return tpot, ttft
+
+        offsets = dict[str, np.ndarray]()
         for mode, kind in zip(MODES, ("", POOLS), strict=True):
-
-            @cache
-            def errors_at(
-                load: float, gaps: float = 0.0, layout: object = None, mode: str = mode
-            ) -> Models:
-                """With so many requests in flight in an instance; ``gaps``, ``layout`` theirs."""
-                trusts, pools = [x.trust for x in systems], mode == "disaggregated"
-                known = {"pools": pools, "gaps": gaps, "layout": layout}
-                within = measured_within(trusts, load, lengths, **known)
-                own = float(not pools and trusts[0].covers(layout))
-                tpot, ttft = (
-                    ErrorModel(Spread.of(within[x]), laws()[law_of(x, pools=pools)].common, own)
-                    for x in OUTPUTS
-                )
-                return tpot, ttft
-
-            errors[mode] = errors_at
             # an offset is of TPOT or TTFT, of an engine on a system, of a mode
             names = (f"the offset of the {x.upper()}{kind} of {engine} on {where}" for x in OUTPUTS)
             offsets[mode] = np.stack([self.score(name) for name in names])
-        return Posterior([*map(self._serving, systems)], errors, offsets)
+        by_mode = {mode: partial(errors, mode) for mode in MODES}
+        return Posterior([*map(self._serving, systems)], by_mode, offsets)
 
     def _serving(self, system: UncertainSystem) -> Serving:
         """The estimator of a system as it is, and at every draw of its coefficients.

@@ -31,21 +31,19 @@ def profile_text(
 
     ``counted``: how many times were fitted, in words; ``errors``: how good the fit is, in words.
     """
-    start, ends = server.start, server.interval(0.8)
-    declared = {path: (meta, float(x)) for path, meta, x in leaves(start)}
-    verdicts = {one.name: one.verdict for one in server.identified.parameters}
+    start = server.start
     tables: dict[str, list[str]] = {
         start.table: [
-            entry(name, value, SOURCE, meta["choices"][int(value)])
-            for name, (meta, value) in declared.items()
-            if meta["kind"] == "choice" and "." not in name
+            entry(path, float(x), SOURCE, meta["choices"][int(x)])
+            for path, meta, x in leaves(start)
+            if meta["kind"] == "choice" and "." not in path
         ]
     }
-    for name, value in server.fit.values.items():
-        part, _, field = name.rpartition(".")
-        suffix, factor = SUFFIX.get(declared[name][0]["unit"], ("", 1.0))
-        interval = [factor * x for x in ends[name] if math.isfinite(x)]
-        line = entry(field + suffix, factor * value, SOURCE, verdicts[name], interval)
+    for row in server.parameters():
+        part, _, field = row["name"].rpartition(".")
+        suffix, factor = SUFFIX.get(row["unit"], ("", 1.0))
+        interval = [factor * x for x in row["interval80"] if math.isfinite(x)]
+        line = entry(field + suffix, factor * row["value"], SOURCE, row["verdict"], interval)
         tables.setdefault(f"{start.table}.{part}" if part else start.table, []).append(line)
     note = "measured over predicted of 80 % of new runs"
     tables[f"{start.table}_bands"] = [

@@ -5,10 +5,11 @@ they are read where it is installed and never copied.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache, partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from importlib.metadata import distributions
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -102,13 +103,16 @@ def operator_tables(folder: Path) -> list[OperatorTable]:
             number.
     """
     tables: list[OperatorTable] = []
-    for name, law in LAWS.items():
-        for chip in CHIPS:
-            for engine in ENGINES:
-                paths = folder.glob(f"{chip}/*/{engine}/*/{law.table}.parquet")
-                released = [p for p in paths if RELEASE.fullmatch(p.parent.name)]
-                released.sort(key=lambda p: _order(p.parent.name), reverse=True)
-                tables += _newest(law, released, partial(OperatorTable, name, chip, engine))
+    for (name, law), chip, engine in product(LAWS.items(), CHIPS, ENGINES):
+        paths = folder.glob(f"{chip}/*/{engine}/*/{law.table}.parquet")
+        released = [p for p in paths if RELEASE.fullmatch(p.parent.name)]
+        released.sort(key=lambda p: _order(p.parent.name), reverse=True)
+        read = [(path.parent.name, rows_by_format(law, path)) for path in released]
+        for kind in FORMATS:
+            versions = [(version, *found[kind]) for version, found in read if kind in found]
+            fewest = max([FEWEST, *(SHARE * len(seconds) for *_, seconds in versions)])
+            newest = [x for x in versions if len(x[2]) >= fewest][:1]
+            tables += [OperatorTable(name, chip, engine, x[0], kind, *x[1:]) for x in newest]
     if not tables:
         allowed = "tables of " + ", ".join(sorted({law.table for law in LAWS.values()}))
         raise InputError(str(folder), "", "no measured operators", allowed)
@@ -118,19 +122,6 @@ def operator_tables(folder: Path) -> list[OperatorTable]:
 def _order(version: str) -> list[int]:
     """A key by which versions are in order: a candidate before its release."""
     return [int(x) for x in re.findall(r"-?\d+", version.replace("rc", ".-1.") + ".0")]
-
-
-def _newest(
-    law: OperatorLaw, paths: list[Path], make: Callable[..., OperatorTable]
-) -> Iterator[OperatorTable]:
-    """For every format the first table with rows enough."""
-    read = [(path.parent.name, rows_by_format(law, path)) for path in paths]
-    for kind in FORMATS:
-        sizes = [len(found[kind][1]) for _, found in read if kind in found]
-        for version, found in read:
-            if kind in found and len(found[kind][1]) >= max(FEWEST, SHARE * max(sizes)):
-                yield make(version, kind, *found[kind])
-                break
 
 
 def rows_by_format(law: OperatorLaw, path: Path) -> dict[str, tuple[Facts, np.ndarray]]:

@@ -12,7 +12,7 @@ import infer_jax as ij
 from infer_jax.engines import ENGINES
 from infer_jax.planning import Choice
 from infer_jax.results.numbers import digits
-from infer_jax.servers import samples
+from infer_jax.servers import runs
 from infer_jax.verbs.inputs import systems_of
 from infer_jax.verbs.plan_search import frontiers
 from tests.charts import charts_of
@@ -102,7 +102,7 @@ def test_idle_gpus_of_machines_and_doubtful_limits_are_said():
 
 def test_a_limit_of_p95_lies_between_those_of_other_percentiles(monkeypatch):
     """A limit between the p95 and the p99 of a plan is kept as one, and broken as the other."""
-    monkeypatch.setattr(samples, "ARRIVALS", 500)
+    monkeypatch.setattr(runs, "ARRIVALS", 500)
     asked: dict[str, Any] = {"request_rate": 20, "tpot": 0.02, "mode": "aggregated", "top": 1}
     server: Any = ij.estimate(MODEL, SYSTEM, layout="7 x TP1", request_rate=20).estimate
     p95, p99 = (float(server.percentiles[name]) for name in ("p95", "p99"))
@@ -294,7 +294,7 @@ def test_the_first_plans_are_replayed_as_the_verb_replays_them():
 
 def test_a_plan_whose_requests_break_its_limits_too_often_goes_down(monkeypatch):
     """Its means keep them: of the cheapest plan at that load less than 95 % of the requests do."""
-    monkeypatch.setattr(samples, "ARRIVALS", 500)
+    monkeypatch.setattr(runs, "ARRIVALS", 500)
     asked: dict[str, Any] = {"isl": 2000, "osl": 200, "mode": "aggregated", "request_rate": 8.0}
     asked |= {"ttft": 0.3, "tpot": 0.015, "top": 2, "replay": True}
     by_means = ij.plan(MODEL, SYSTEM, **asked).best

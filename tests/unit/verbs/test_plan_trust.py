@@ -16,7 +16,7 @@ from infer_jax.estimators.serving import ServingWorkload
 from infer_jax.physics.chance import Spread, ratio
 from infer_jax.planning import USUAL_TTFT, Requirements
 from infer_jax.planning.bands import odds, probability
-from infer_jax.servers import samples
+from infer_jax.servers import runs
 from infer_jax.verbs.inputs import system_of
 from infer_jax.verbs.plan_search import Question, plan_system
 from infer_jax.verbs.requests import read_requests
@@ -109,7 +109,7 @@ def test_a_plan_that_its_replay_breaks_goes_down(monkeypatch):
 
     The limit lies between the percentile that the law has for the first plan and the replay's.
     """
-    monkeypatch.setattr(samples, "ARRIVALS", 500)
+    monkeypatch.setattr(runs, "ARRIVALS", 500)
     asked = {"request_rate": 20.0, "isl": "1000±800", "osl": 200, "mode": "aggregated"}
     few = {"tpot": 0.03, "top": 3, **asked}
     loose = ij.plan("qwen3-32b", "h200_sxm", p99_ttft=10.0, replay=True, **few)
