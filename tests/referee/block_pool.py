@@ -99,6 +99,16 @@ class Pooled(Engine):
         self.fetched += count
         return count * self.fetch
 
+    def _take(self, r: Request, here: list[int], away: list[Hashable]) -> None:
+        """Give a request that begins the blocks that are found of it."""
+        self.holders.append(r)
+        for block in here:
+            self.pool.touch(block)
+        for name in away:
+            self.pool.bring(name)
+        self.brought += len(away)
+        self.held[r.index] = here
+
     def _name(self, r: Request, index: int) -> Hashable:
         own = self.names[r.index]
         return own[index] if index < len(own) else ("own", r.index, index)
@@ -119,15 +129,7 @@ class PooledVllm(Vllm, Pooled):
         self.holders.remove(r)
         self.pool.free(self.held.pop(r.index))
 
-    def _extend(self, r: Request, tokens: int) -> None:
-        """Take blocks for ``tokens`` tokens, and name those that they fill."""
-        held = self.held[r.index]
-        while len(held) < self.size(tokens):
-            held.append(self.pool.take())
-        for i in range(tokens // self.block):
-            self.pool.call(held[i], self._name(r, i), again=self.again.get(r.index) == i)
-
-    def _found(self, r: Request) -> tuple[list[int], list[Hashable]]:
+    def _there(self, r: Request) -> tuple[list[int], list[Hashable]]:
         """Blocks of the cache, and names of those of host memory behind them."""
         here: list[int] = []
         away: list[Hashable] = []
@@ -141,59 +143,30 @@ class PooledVllm(Vllm, Pooled):
                 break
         return here, away
 
+    def found(self, r: Request) -> tuple[int, int]:
+        here, away = self._there(r)
+        count = len(here) + len(away)
+        name = self._name(r, count)
+        self.again[r.index] = count if name in {*self.pool.named, *self.pool.away} else -1
+        return count * self.block, sum(self.pool.users[b] > 0 for b in here)
+
+    def hold(self, r: Request, tokens: int) -> None:
+        """Take what is found of one that begins, then blocks, and name those that are filled."""
+        if r.index not in self.held:
+            here, away = self._there(r)
+            self._take(r, here, away)
+            r.cached = r.computed if r.admitted is None else r.cached
+        super().hold(r, tokens)
+        held = self.held[r.index]
+        while len(held) < self.size(tokens):
+            held.append(self.pool.take())
+        for i in range(tokens // self.block):
+            self.pool.call(held[i], self._name(r, i), again=self.again.get(r.index) == i)
+
     def compose(self) -> Pass:
         for r in [r for r in self.holders if r not in self.running]:
             self._give(r)
-        budget, fed, taken_back = self.budget, Pass([], []), False
-        index = 0
-        while index < len(self.running) and budget > 0:
-            r = self.running[index]
-            if r.built == r.output:
-                index += 1
-                continue
-            new = min(r.tokens - r.computed, budget)
-            lost = False
-            while self.size(r.computed + new) - len(self.held[r.index]) > self.free():
-                victim = [v for v in self.running if v.built < v.output][-1]
-                self.take_back(victim)
-                self.waiting.appendleft(victim)
-                taken_back = True
-                lost = victim is r
-                if lost:
-                    break
-            if lost:
-                break
-            self._extend(r, r.computed + new)
-            budget -= self._feed(r, new, fed)
-            index += 1
-        while not taken_back and self.waiting and budget > 0 and len(self.running) < self.slots:
-            r = self.waiting[0]
-            here, away = self._found(r)
-            name = self._name(r, len(here) + len(away))
-            there = name in self.pool.named or name in self.pool.away
-            self.again[r.index] = len(here) + len(away) if there else -1
-            cached = (len(here) + len(away)) * self.block
-            if not self.chunked and r.tokens - cached > budget:
-                break
-            new = min(r.tokens - cached, budget)
-            wanted = self.size(r.tokens if self.entire else cached + new) - len(here)
-            wanted += sum(self.pool.users[b] == 0 for b in here)
-            if wanted > self.free() - (self.watermark if self.running else 0):
-                break
-            self.running.append(self.waiting.popleft())
-            self.holders.append(r)
-            for block in here:
-                self.pool.touch(block)
-            for name in away:
-                self.pool.bring(name)
-            self.brought += len(away)
-            self.held[r.index] = here
-            r.computed = cached
-            if r.admitted is None:
-                r.cached = cached
-            self._extend(r, cached + new)
-            budget -= self._feed(r, new, fed)
-        return fed
+        return super().compose()
 
 
 @dataclass
@@ -276,16 +249,9 @@ class PooledTrtllm(Trtllm, Pooled):
         most = (r.prompt - 1) // self.block
         self.again[r.index] = most if len(found) > most else -1
         found = found[:most]
-        self.holders.append(r)
         self.unread.append(r)
         here = [self.pool.named[n] for n in found if n in self.pool.named]
-        away = [n for n in found if n not in self.pool.named]
-        for block in here:
-            self.pool.touch(block)
-        for name in away:
-            self.pool.bring(name)
-        self.brought += len(away)
-        self.held[r.index] = here
+        self._take(r, here, [n for n in found if n not in self.pool.named])
         while len(here) < self.size(r.prompt):
             here.append(self.pool.take())
         self._call(r, range(len(found)))

@@ -1,4 +1,4 @@
-"""Laws of arrivals and of closed loops beside the replay of the same server, drawn at random."""
+"""Laws of arrivals, of their power and of closed loops beside the replay of servers at random."""
 
 from typing import Any
 
@@ -10,6 +10,7 @@ from jax.tree_util import Partial
 
 import infer_jax as ij
 from experiments._scheduler.loops import Server, against_replay, idle_host, replayed
+from infer_jax.catalog.published import power_shares
 from infer_jax.estimators.serving import Deployment, ServingWorkload, shape
 from infer_jax.estimators.serving.price import PassLaw, pass_time
 from infer_jax.physics import scheduling
@@ -20,11 +21,25 @@ MODELS = ("llama-3.1-8b", "qwen3-32b", "llama-3.1-70b", "qwen3-30b-a3b", "gpt-os
 SYSTEMS = ("h100_sxm", "h200_sxm", "b200_sxm", "mi300x", "mi355x")
 
 
+def server(random, outputs) -> tuple[tuple[str, str], dict[str, Any]]:
+    """A server and its requests, at random: model and system, and what is asked of them."""
+    model, system = str(random.choice(MODELS)), str(random.choice(SYSTEMS))
+    tp = 4 if model == "llama-3.1-70b" else int(random.choice([1, 2, 4]))
+    isl, osl = (int(np.exp(random.uniform(*np.log(ends)))) for ends in ((50, 8000), outputs))
+    quant = {} if model == "gpt-oss-120b" else {"quant": "fp8"}
+    return (model, system), {"tp": tp, "isl": isl, "osl": osl, **quant}
+
+
+def capacity_of(names, **asked: Any) -> float:
+    """Requests/s that a server carries at most."""
+    idle: Any = ij.estimate(*names, request_rate=1e-3, **asked).estimate
+    return float(idle.decode.limits["arrivals"].capacity)
+
+
 def errors(names, load, prompts, engine="vllm", **asked: Any):
     """(TTFT, TPOT, watts) of law over replay, less 1, at a share of the capacity."""
     of: dict[str, Any] = {"estimator": "serving" if engine == "vllm" else f"serving.{engine}"}
-    idle = ij.estimate(*names, request_rate=1e-3, **of, **asked).estimate
-    rate = load * float(idle.decode.limits["arrivals"].capacity)
+    rate = load * capacity_of(names, **of, **asked)
     law: Any = ij.estimate(*names, request_rate=rate, **of, **asked).estimate
     run = ij.replay(*names, request_rate=rate, prompts=prompts, engine=engine, **asked).runs[0]
     settled = slice(prompts // 5, None)  # a replay begins with an empty server
@@ -47,7 +62,7 @@ def errors(names, load, prompts, engine="vllm", **asked: Any):
 def test_they_agree(model, asked, load):
     ttft, tpot, power = errors((model, "h200_sxm"), load, 2000, **asked)
     assert abs(tpot) < 0.15 and abs(ttft) < 0.25
-    # tests/unit/estimators/test_power_of_arrivals.py has a hundred servers of vLLM
+    # a hundred servers of vLLM are below
     assert abs(power) < 0.25 or "engine" in asked
 
 
@@ -72,14 +87,8 @@ def test_they_agree_on_many_servers(engine, count, least_tpot, least_ttft):
     """Loads up to 0.9. Short outputs near capacity are what is left beyond the bounds."""
     random, off = np.random.default_rng(1), []
     for _ in range(count):
-        model, system = str(random.choice(MODELS)), str(random.choice(SYSTEMS))
-        tp = 4 if model == "llama-3.1-70b" else int(random.choice([1, 2, 4]))
-        isl, osl = (int(np.exp(random.uniform(*np.log(x)))) for x in ((50, 8000), (5, 1000)))
-        asked: dict[str, Any] = {"tp": tp, "isl": isl, "osl": osl}
-        if model != "gpt-oss-120b":
-            asked["quant"] = "fp8"
-        load = random.uniform(0.05, 0.9)
-        off.append(errors((model, system), load, 6000, engine, **asked))
+        names, asked = server(random, (5, 1000))
+        off.append(errors(names, random.uniform(0.05, 0.9), 6000, engine, **asked))
     ttft, tpot, _ = np.abs(off).T
     assert np.mean(tpot < 0.15) >= least_tpot and np.mean(ttft < 0.25) >= least_ttft
 
@@ -157,3 +166,53 @@ def test_a_request_alone_waits_for_its_own_passes(x64):
     own = sum(float(step(zero, 1.0, jnp.asarray(n), jnp.asarray(c))) for n, c in parts)
     assert float(answer.ttft) == pytest.approx(own, rel=0.03)
     assert float(answer.tpot) == pytest.approx(float(step(1.0, zero, 1.0, zero)), rel=1e-3)
+
+
+LOADS = (0.001, 0.1, 0.5, 0.9)
+
+
+def loaded(seed):
+    """A server and its requests, at random, and the rate that it carries at most."""
+    names, asked = server(np.random.default_rng(seed), (10, 800))
+    return names, asked, capacity_of(names, **asked)
+
+
+def ratios(seed):
+    """Mean watts of a GPU by law over those of the replay, at every load."""
+    names, asked, capacity = loaded(seed)
+    for load in LOADS:
+        rate: dict[str, Any] = {"request_rate": capacity * load}
+        law: Any = ij.estimate(*names, **asked, **rate).estimate
+        run = ij.replay(*names, **asked, **rate, prompts=1000).runs[0]
+        yield float(law.power) / (run.joules / run.duration)
+
+
+@pytest.mark.slow
+def test_power_agrees_on_a_hundred_servers():
+    """Measured on another hundred: 99, 97 and 97 of 100 within 10 % at loads of 0.1, 0.5, 0.9.
+
+    The board's limit, which the replay has by pass, adds the rest.
+    """
+    off = np.abs(np.array([list(ratios(seed)) for seed in range(100)]) - 1.0)
+    assert np.max(off[:, 0]) < 0.01
+    assert np.all(np.mean(off < 0.1, axis=0) >= 0.94) and np.max(off) < 0.3
+
+
+def test_an_idle_server_draws_idle_power_and_a_loaded_one_more():
+    names, asked, capacity = loaded(0)
+    system = ij.load_system(names[1])
+    generation = {"h": "hopper", "b": "blackwell"}.get(names[1][0], f"cdna{names[1][2]}")
+    idle = float(system.hardware.power) * power_shares(generation)["idle"]
+    rates = capacity * np.array([1e-7, 0.01, 0.1, 0.3])
+    each: Any = [ij.estimate(*names, **asked, request_rate=rate).estimate for rate in rates]
+    powers = [float(x.power) for x in each]
+    assert powers[0] == pytest.approx(idle, rel=1e-3)
+    assert all(np.diff(powers) > 0.0)  # beyond, full batches read less for each token
+
+
+def test_energy_is_of_the_gpus_unless_a_pue_is_given():
+    """Joules a token of a server in flight are its watts over its tokens a second."""
+    one: Any = ij.estimate("llama-3.1-8b", "h100_sxm", tp=1, isl=100, osl=400, batch=16).estimate
+    assert float(one.blended_energy) * 500 == pytest.approx(
+        1e6 * float(one.power) * 400 / float(one.throughput), rel=1e-9
+    )

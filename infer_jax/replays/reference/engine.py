@@ -119,6 +119,14 @@ class Vllm(ReferenceEngine):
         doubtful = self.overlap and r.got is not None
         return self.drafts + (1 + self.drafts - (r.got or 0) if doubtful else 0)
 
+    def found(self, r: ReferenceRequest) -> tuple[int, int]:
+        """Tokens of a request that waits in the cache, and blocks of them that others hold."""
+        return r.cached, 0
+
+    def hold(self, r: ReferenceRequest, tokens: int) -> None:
+        """Take blocks for so many tokens of a request that runs."""
+        r.held = max(r.held, self.size(tokens))
+
     def compose(self) -> ReferencePass:
         budget, fed, taken_back = self.budget, ReferencePass([], []), False
         index = 0
@@ -140,23 +148,24 @@ class Vllm(ReferenceEngine):
                 if victim is r:
                     break
             else:
-                r.held = max(r.held, self.size(r.computed + new + ahead))
+                self.hold(r, r.computed + new + ahead)
                 budget -= self._feed(r, new, fed)
                 index += 1
                 continue
             break
         while not taken_back and self.waiting and budget > 0 and len(self.running) < self.slots:
             r = self.waiting[0]
-            if not self.chunked and r.tokens - r.cached > budget:
+            cached, shared = self.found(r)
+            if not self.chunked and r.tokens - cached > budget:
                 break
-            new = min(r.tokens - r.cached, budget)
-            wanted = self.size(r.tokens if self.entire else r.cached + new)
+            new = min(r.tokens - cached, budget)
+            wanted = self.size(r.tokens if self.entire else cached + new) - shared
             spare = self.watermark if self.running else 0
             if wanted > self.free() - spare:
                 break
             self.running.append(self.waiting.popleft())
-            r.computed = r.cached
-            r.held = self.size(r.cached + new)
+            r.computed = cached
+            self.hold(r, cached + new)
             budget -= self._feed(r, new, fed)
         return fed
 
