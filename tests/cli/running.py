@@ -2,6 +2,8 @@
 
 import io
 import json
+import subprocess
+import sys
 from contextlib import redirect_stderr, redirect_stdout
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -33,6 +35,12 @@ def run(*words: str) -> Ran:
         except SystemExit as ended:
             return Ran(int(ended.code or 0), out.getvalue(), err.getvalue())
     raise AssertionError("a command ends in SystemExit")
+
+
+def program(*words: str, code: str = "from infer_jax.cli import main; main()", **how: Any):
+    """What a command, or other code, leaves behind in a process of its own."""
+    asked, both = [sys.executable, "-c", code, *words], {"stdout": -1, "stderr": -1}
+    return subprocess.run(asked, text=True, timeout=120, **(both | how))
 
 
 def answer(*words: str, code: int = 0) -> dict[str, Any]:

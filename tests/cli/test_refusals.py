@@ -1,15 +1,12 @@
 """Bad input ends in exit code 2 and one sentence, and nothing is written."""
 
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tests.cli.running import run
+from tests.cli.running import program, run
 
 H100 = ("--hardware", "h100_sxm")
 LLAMA = ("llama-3.1-8b", *H100)
@@ -224,40 +221,18 @@ def test_refused(words, said, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_program_refuses_without_traceback(tmp_path):
-    words = [sys.executable, "-c", "from infer_jax.cli import main; main()", "estimate", "llama"]
-    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+def test_program_refuses_without_traceback():
+    ended = program("estimate", "llama")
     assert (ended.returncode, ended.stdout) == (2, "")
     assert sentence(ended.stderr)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
-def test_full_disk_is_told_without_traceback(tmp_path):
-    words = [sys.executable, "-c", "from infer_jax.cli import main; main()", "estimators"]
+def test_full_disk_is_told_without_traceback():
     with open("/dev/full", "w") as full:
-        ended = subprocess.run(words, cwd=tmp_path, stdout=full, stderr=-1, text=True, timeout=120)
+        ended = program("estimators", stdout=full)
     assert ended.returncode == 1
     assert sentence(ended.stderr) and "cannot be written" in ended.stderr
-
-
-@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
-def test_interrupt_is_130(tmp_path):
-    # a verb that is still at work when it is interrupted, however fast the machine; what a
-    # shell starts in the background ignores the signal unless told otherwise
-    code = (
-        "import signal, time; from infer_jax.cli import main; from infer_jax.cli.verbs import app\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "app.command('work')(lambda: (print('up', flush=True), time.sleep(100)))\n"
-        "main()"
-    )
-    words = [sys.executable, "-c", code, "work"]
-    with subprocess.Popen(words, cwd=tmp_path, stdout=-1, stderr=-1, text=True) as program:
-        assert program.stdout is not None and program.stderr is not None
-        program.stdout.readline()
-        program.send_signal(signal.SIGINT)
-        errors = program.communicate(timeout=120)[1]
-    assert program.returncode == 130
-    assert "Traceback" not in errors
 
 
 BASE = ["estimate", *LLAMA, "--tp", "1", "--batch", "8", "--isl", "100", "--osl", "10"]

@@ -12,14 +12,7 @@ import pytest
 import infer_jax
 from infer_jax.cli.table import VERBS, function_of, line_of
 from infer_jax.compiling import cache_folder
-
-PROGRAM = "from infer_jax.cli import main; main()"
-
-
-def program(*words: str, code: str = PROGRAM) -> subprocess.CompletedProcess[str]:
-    """The program in a process of its own."""
-    asked = [sys.executable, "-c", code, *words]
-    return subprocess.run(asked, capture_output=True, text=True, timeout=120)
+from tests.cli.running import program
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -78,26 +71,37 @@ def test_module_is_the_program():
     assert (ended.returncode, ended.stdout) == (0, f"infer-jax {infer_jax.__version__}\n")
 
 
+IMPORTING = """
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "{}":
+            print("up", flush=True)
+            time.sleep(100)
+
+sys.meta_path.insert(0, Slow())
+from infer_jax.cli import main
+"""
+WORKING = """
+from infer_jax.cli import main
+from infer_jax.cli.verbs import app
+app.command("estimators")(lambda: (print("up", flush=True), time.sleep(100)))
+"""
+
+
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
-@pytest.mark.parametrize("module", ["typer", "jax"])
-def test_interrupted_while_importing_is_130_without_traceback(module):
-    """Ctrl-C while a module is imported, which takes most of a short command's time."""
-    code = f"""if True:
-        import signal, sys, time
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+@pytest.mark.parametrize(
+    "code", [IMPORTING.format("typer"), IMPORTING.format("jax"), WORKING], ids=["typer", "jax", ""]
+)
+def test_an_interrupt_is_130_without_traceback(code):
+    """While a module is imported, which takes most of a short command's time, and at work.
 
-        class Slow:
-            def find_spec(self, name, path=None, target=None):
-                if name == {module!r}:
-                    print("importing", flush=True)
-                    time.sleep(100)
-
-        sys.meta_path.insert(0, Slow())
+    What a shell starts in the background ignores the signal unless told otherwise.
     """
-    words = [sys.executable, "-c", f"{code}\n{PROGRAM}", "estimators"]
+    told = "import signal, sys, time; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    words = [sys.executable, "-c", f"{told}{code}main()", "estimators"]
     with subprocess.Popen(words, stdout=-1, stderr=-1, text=True) as asked:
         assert asked.stdout is not None
-        assert asked.stdout.readline() == "importing\n"
+        assert asked.stdout.readline() == "up\n"
         asked.send_signal(signal.SIGINT)
         errors = asked.communicate(timeout=120)[1]
     assert (asked.returncode, errors) == (130, "")
@@ -149,11 +153,7 @@ H100, LLAMA = ("--hardware", "h100_sxm"), "llama-3.1-8b"
 def test_second_command_traces_nothing_is_silent_and_equal(words, tmp_path, monkeypatch):
     """Neither traced, lowered, compiled nor looked up; and the same numbers to the last bit."""
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "programs of this test"))
-    asked = [sys.executable, "-c", COUNTING, *words, "--json"]
-    first, second = (
-        subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-        for _ in range(2)
-    )
+    first, second = (program(*words, "--json", code=COUNTING) for _ in range(2))
     assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
     assert "jaxpr_trace_duration" in first.stderr  # the events are called so
     assert second.stderr == "\n"
@@ -173,21 +173,16 @@ print("compiled" if any("compile" in name or "trace" in name for name in seen) e
 
 
 def test_a_python_program_keeps_its_programs_where_it_asks_for_that(tmp_path):
-    words = [sys.executable, "-c", KEEPING, str(tmp_path / "kept")]
-    ran = [
-        subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-        for _ in range(2)
-    ]
+    ran = [program(str(tmp_path / "kept"), code=KEEPING) for _ in range(2)]
     assert [each.stderr for each in ran] == ["", ""]
     (first, how), (again, loaded) = (each.stdout.split() for each in ran)
     assert (how, loaded) == ("compiled", "loaded") and first == again
 
 
-def test_importing_the_library_leaves_jax_as_it_is(tmp_path):
+def test_importing_the_library_leaves_jax_as_it_is():
     code = (
         "import jax; before = dict(jax.config.values); import infer_jax, infer_jax.cli; "
         "assert before.items() <= dict(jax.config.values).items()"
     )
-    words = [sys.executable, "-c", code]
-    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    ended = program(code=code)
     assert ended.returncode == 0, ended.stderr
