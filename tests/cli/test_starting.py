@@ -84,7 +84,7 @@ from infer_jax.cli import main
 WORKING = """
 from infer_jax.cli import main
 from infer_jax.cli.verbs import app
-app.command("estimators")(lambda: (print("up", flush=True), time.sleep(100)))
+app.command("work")(lambda: (print("up", flush=True), time.sleep(100)))
 """
 
 
@@ -98,7 +98,8 @@ def test_an_interrupt_is_130_without_traceback(code):
     What a shell starts in the background ignores the signal unless told otherwise.
     """
     told = "import signal, sys, time; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    words = [sys.executable, "-c", f"{told}{code}main()", "estimators"]
+    word = "work" if code is WORKING else "estimators"
+    words = [sys.executable, "-c", f"{told}{code}main()", word]
     with subprocess.Popen(words, stdout=-1, stderr=-1, text=True) as asked:
         assert asked.stdout is not None
         assert asked.stdout.readline() == "up\n"
