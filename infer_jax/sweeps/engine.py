@@ -24,7 +24,7 @@ from infer_jax.errors import InputError
 from infer_jax.sweeps import digits as radix, refine, writers
 from infer_jax.sweeps.histogram import BinCounts
 from infer_jax.sweeps.preparing import PRECISIONS, Part, Prepared
-from infer_jax.sweeps.program import COUNTS, precise, segment
+from infer_jax.sweeps.program import COUNTS, Program, precise, segment
 from infer_jax.sweeps.reducers import Monoid, State
 from infer_jax.sweeps.results import SweepResult
 from infer_jax.sweeps.states import Devices, DeviceStates, FrontierState
@@ -162,7 +162,8 @@ class SweepRun:
         self.position, self.seconds, self.vote = 0, 0.0, CONTINUE
         self.began = self.last_save = time.monotonic()
         self.checked = False  # the devices
-        self.warm = False  # the program of the next segment is compiled
+        self.program: Program | None = None  # of the last segment
+        self.warm = False  # whether the one before ran the same program, which was compiled then
         self.kept: FrontierState | DeviceStates
         if isinstance(ready.running, Monoid):
             self.kept = DeviceStates(ready.running, self.devices, self.words, ready.positions)
@@ -202,7 +203,6 @@ class SweepRun:
 
     def _run_part(self, part: Part, listener: Listener) -> None:
         local = self.position - part.group.offset
-        self.warm = False  # another program: its first segment compiles
         self.points = self.stride
         while local < part.group.size:
             self._refine(listener)
@@ -216,7 +216,7 @@ class SweepRun:
             state, sums, agreed = answer
             local += count
             self.position += count
-            recompiles = self.kept.accept(state, self.position)
+            self.kept.accept(state, self.position)
             seconds = max(time.monotonic() - began, 1e-6)
             for name, x in zip(COUNTS, sums, strict=True):
                 self.counts[name] += int(x)
@@ -224,17 +224,14 @@ class SweepRun:
             steady = self.warm and seconds > 0.5 * TARGET
             if count == self.points or seconds > TARGET:
                 self._pace(count, seconds)
-            self.warm = self.warm and not recompiles
             self._between(agreed, listener, count / seconds, steady)
 
     def _refine(self, listener: Listener) -> None:
         """Decide close rows, if the position of the grid is one where that is done."""
         due = self.position == self.total or self.position % self.spacing == 0
-        if due and self.kept.since < self.position:
-            recompiles = self.kept.refine(self.position, lambda: listener.stopped)
-            if recompiles is None:
-                self._stop(listener)
-            self.warm = self.warm and not recompiles
+        undecided = due and self.kept.since < self.position
+        if undecided and not self.kept.refine(self.position, lambda: listener.stopped):
+            self._stop(listener)
 
     def _stop(self, listener: Listener) -> NoReturn:
         path = self.path if self.save() else None
@@ -245,7 +242,7 @@ class SweepRun:
     ) -> tuple[State, np.ndarray, np.ndarray] | None:
         """State, counts and agreed votes of one segment; None if it has to be repeated."""
         program = part.program._replace(reducer=self.kept.reducer, chunk=self.chunk)
-        stride = self.stride
+        self.warm, self.program, stride = program == self.program, program, self.stride
         vote = np.array([min(self.points // stride, 2**30), self.vote], np.int32)
         votes = self.devices.put(np.tile(vote, (len(self.devices.local), 1)))
         begin = radix.to_digits(local, part.group.sizes)
@@ -261,7 +258,7 @@ class SweepRun:
             if "RESOURCE_EXHAUSTED" not in str(error) or self.chunk <= MIN_CHUNK:
                 raise
             self.chunk //= 2
-            self.points, self.warm = self.stride, False
+            self.points = self.stride
             self.kept.reset(self.chunk)
             self.notes.append(f"out of memory: chunks of {self.chunk} points")
             return None
@@ -277,7 +274,7 @@ class SweepRun:
             limits = (8 * count, self.kept.max_segment(count), radix.MAX_SEGMENT)
             points = min(count / seconds * TARGET, *limits)
             self.points = int(points // self.stride) * self.stride
-        self.points, self.warm = max(self.points, self.stride), True
+        self.points = max(self.points, self.stride)
 
     def _between(self, agreed: np.ndarray, listener: Listener, rate: float, steady: bool) -> None:
         """Report, save, stop and check devices, which compute for long, between two segments."""

@@ -132,16 +132,6 @@ def declared(path: str, point: Point, estimate: Estimate | None) -> Output:
     return Output(unit="s", kind="time") if "terms" in above else Output()
 
 
-def unit_of(path: str, point: Point, estimate: Estimate | None) -> str:
-    """The unit a term was declared with."""
-    return declared(path, point, estimate).full_unit
-
-
-def grows(path: str, point: Point, estimate: Estimate | None) -> bool:
-    """Whether more of a term is better: rates and fractions, unless its field says otherwise."""
-    return declared(path, point, estimate).more_is_better
-
-
 def numbers(tree: object) -> dict[str, Tree]:
     """Every declared number below a tree by its dotted path, dictionaries included."""
     values = {path: value for path, _, value in leaves(tree)}

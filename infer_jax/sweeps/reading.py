@@ -7,7 +7,7 @@ A table is declared by its keys: what the value of each may be, as a check and i
 import dataclasses
 from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeGuard
 
 from infer_jax.catalog import load_model
 from infer_jax.errors import InputError
@@ -30,7 +30,7 @@ class Requirement:
     allowed: str  # in words
 
 
-def is_number(x: object) -> bool:
+def is_number(x: object) -> TypeGuard[float]:
     """Whether it is a number of a quantity: finite, and no truth value."""
     return isinstance(x, int | float) and not isinstance(x, bool) and abs(x) < MAX_NUMBER
 
@@ -52,12 +52,8 @@ def table_of(*names: str) -> dict[str, Requirement]:
 
 
 NUMBER = Requirement(is_number, "a number")
-POSITIVE = Requirement(
-    lambda x: isinstance(x, int | float) and is_number(x) and x > 0, "a number above 0"
-)
-LEAST_ZERO = Requirement(
-    lambda x: isinstance(x, int | float) and is_number(x) and x >= 0, "a number of at least 0"
-)
+POSITIVE = Requirement(lambda x: is_number(x) and x > 0, "a number above 0")
+LEAST_ZERO = Requirement(lambda x: is_number(x) and x >= 0, "a number of at least 0")
 # by kind of axis: its constructor, how many numbers it takes, and those in words
 AXES: dict[str, tuple[Callable[..., Axis], range, str]] = {
     "values": (Axis.values, range(1, 2**63), "a list of numbers"),
@@ -143,13 +139,13 @@ def axis_of(where: str, path: str, table: Table) -> Axis:
     if rest or kind not in AXES:
         raise InputError(where, path, list(table), f"one of {', '.join(AXES)}")
     maker, counts, allowed = AXES[kind]
-    numbers = values if is_list(values) else []
     if values == []:
         raise InputError(where, path, "empty", "one value or more")
-    if len(numbers) not in counts or not all(isinstance(x, int | float | str) for x in numbers):
+    plain = is_list(values) and all(isinstance(x, int | float | str) for x in values)
+    if not plain or len(values) not in counts:
         raise InputError(where, f"{path}.{kind}", values, allowed)
     try:
-        return maker(*numbers)
+        return maker(*values)
     except InputError as error:
         raise InputError(where, path, error.value, error.allowed) from None
     except TypeError:
@@ -168,19 +164,16 @@ def requests_of(where: str, table: Table, of: str = "") -> tuple[Body, dict[str,
     return parts, axes
 
 
-AN_AXIS = "a number above 0, or a table such as { log2 = [1, 64, 7] }"
 FORMATS = ("quant", "kv_dtype")
-
-
-def _fits_axis(x: object) -> bool:
-    return is_table(x) or (isinstance(x, int | float) and is_number(x) and x >= 0)
-
-
+AXIS = Requirement(
+    lambda x: is_table(x) or LEAST_ZERO.fits(x),
+    "a number above 0, or a table such as { log2 = [1, 64, 7] }",
+)
 # keys of a [[case]] by the table that the first case has them in
 OF_CASE: dict[str, dict[str, Requirement]] = {
     "arch": dict.fromkeys(("model", *FORMATS), Requirement(is_text, "a name")),
-    "workload": dict.fromkeys(("isl", "osl", "prefix", "batch"), Requirement(_fits_axis, AN_AXIS)),
-    "plan": dict.fromkeys(("tp", "pp", "ep", "dp"), Requirement(_fits_axis, AN_AXIS)),
+    "workload": dict.fromkeys(("isl", "osl", "prefix", "batch"), AXIS),
+    "plan": dict.fromkeys(("tp", "pp", "ep", "dp"), AXIS),
     "": dict.fromkeys(("requests", "prompts", "outputs", "ttft", "tpot"), LEAST_ZERO),
 }
 
@@ -219,17 +212,14 @@ def mixture_reader(
     head = "estimator.target.cases" if "chip" in table else "estimator.cases"
     others: list[Case] = []
     axes: dict[str, Axis] = {}
-    models = [_part(case, "arch") for case in cases]
     for i, case in enumerate(cases[1:]):
         tables = {name: _part(case, name) for name in OF_CASE}
         parts, varied = requests_of(where, tables, f"case.{i + 2}: ")
         axes |= {f"{head}.{i}.{path}": axis for path, axis in varied.items()}
-        arch = None
-        if models[i + 1] != models[0]:
+        arch, formats = None, tables["arch"]
+        if formats != _part(cases[0], "arch"):
             with problems_of(where, f"case.{i + 2}"):
-                name, formats = models[i + 1]["model"], models[i + 1]
-                formats = {k: x for k, x in formats.items() if k in FORMATS}
-                arch = load_model(name, **formats).architecture
+                arch = load_model(formats.pop("model"), **formats).architecture
         others.append(Case.of(arch=arch, **parts, **_weights(case)))
     first = _weights(cases[0]) if cases else {}
     own = {"cases": tuple(others), "pool": table.get("pool", ""), **first}

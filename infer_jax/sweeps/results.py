@@ -21,7 +21,7 @@ from infer_jax.results import Column as Heading, Notes, Result, Section, Table, 
 from infer_jax.results.numbers import digits
 from infer_jax.specs import outputs
 from infer_jax.sweeps import refine, writers
-from infer_jax.sweeps.paths import numbers, unit_of
+from infer_jax.sweeps.paths import declared, numbers
 from infer_jax.sweeps.preparing import Prepared
 from infer_jax.sweeps.reducers import Answer, Best, TopK, is_least, parse
 from infer_jax.sweeps.refine import RefinedPoints
@@ -182,20 +182,16 @@ class SweepResult(FigureResult):
                 return f"{marks[value]} {value}" if value in marks else value
             return digits(float(value), 4) if isinstance(value, int | float) else str(value)
 
-        def heading(name: str) -> Heading:
-            def value(row: int) -> object:
-                return columns[name][row].item()
-
-            title, unit = name.rpartition(".")[2], self.units.get(name, "")
-            return Heading(title, unit, value, cell, left=name == "violates")
-
-        def borrowed(_: int) -> str:
-            return BORROWED
-
-        heads = [heading(name) for name in names]
+        rows = [[columns[name][i].item() for name in names] for i in self._to_print()]
+        heads = [
+            Heading(name.rpartition(".")[2], self.units.get(name, ""), itemgetter(at), cell,
+                    left=name == "violates")
+            for at, name in enumerate(names)
+        ]  # fmt: skip
         if marks and "hardware" not in columns:
-            heads.insert(0, Heading("", "", borrowed, left=True))
-        return table(self._to_print(), heads)
+            heads.insert(0, Heading("", "", itemgetter(len(names)), left=True))
+            rows = [[*row, BORROWED] for row in rows]
+        return table(rows, heads)
 
     def _single_lengths(self) -> Iterator[str]:
         """Lengths of the space of which a single one is kept, because the others are dearer."""
@@ -280,14 +276,14 @@ def columns_of(ready: Prepared, rows: RefinedPoints) -> tuple[dict[str, Column],
             labels[:] = c.labels
             full[at] = labels[point[:, c.digit]]
             if not c.is_spec:
-                units[c.path] = unit_of(c.path, ready.groups[number].base, None)
+                units[c.path] = declared(c.path, ready.groups[number].base, None).full_unit
     columns = {path: np.array(column.tolist()) for path, column in axes.items()}
     terms = rows.terms
     for name in (*HEAD, *ready.signs, *terms):
         if name in terms:
             columns.setdefault(name, terms[name])
-    declared, systems = ready.declared, ready.systems
-    units |= {name: field.full_unit for name, field in declared.items()}
+    fields, systems = ready.declared, ready.systems
+    units |= {name: field.full_unit for name, field in fields.items()}
     fixed = [*systems][:1] * len(rows)
     of_row = columns["hardware"].tolist() if "hardware" in columns else fixed
     for name, side, factors in _bands(ready, of_row):
@@ -296,7 +292,7 @@ def columns_of(ready: Prepared, rows: RefinedPoints) -> tuple[dict[str, Column],
             columns[end], units[end] = columns[name] * factors, units.get(name, "")
     dark = np.array([n in systems and not float(systems[n].hardware.power) for n in of_row])
     if dark.any() and "hardware.power" not in columns:
-        powers = {name for name in columns if name in declared and declared[name].drawn}
+        powers = [name for name in columns if name in fields and fields[name].drawn]
         columns |= {name: np.where(dark, np.nan, columns[name]) for name in powers}
     if isinstance(ready.reducer, Best):
         exceeded = [_exceeded_limits(ready, rows, units, i) for i in range(len(rows))]
@@ -378,8 +374,8 @@ def explain(ready: Prepared, index: int, source: str = "") -> Explanation:
     [(number, _, point)] = spread(ready.groups, [index])
     part = ready.parts[number]
     rows = refine.estimates(part, point, "all")[4]
-    estimate, declared = jax.tree.map(itemgetter(0), rows), part.point.declared
-    terms = {name: (float(x), declared[name].full_unit) for name, x in numbers(estimate).items()}
+    estimate, fields = jax.tree.map(itemgetter(0), rows), part.point.declared
+    terms = {name: (float(x), fields[name].full_unit) for name, x in numbers(estimate).items()}
     command = f"explain(prepare(estimator, space, keep), {index})"
     if source:
         command = f"infer-jax sweep {source} --at {index}"

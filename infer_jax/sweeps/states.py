@@ -91,18 +91,17 @@ class DeviceStates:
         """Restore the states from before the segment."""
         self.state = self.devices.put(self.accepted)
 
-    def accept(self, state: State, position: int) -> bool:
-        """Accept a segment's states; returns whether the next one runs another program."""
+    def accept(self, state: State, position: int) -> None:
+        """Accept a segment's states."""
         self.state, self.accepted = state, self.devices.fetch(state)
-        return False
 
     def max_segment(self, count: int) -> float:
         """The most points that the next segment should have."""
         return float("inf")
 
-    def refine(self, position: int, stopped: Callable[[], bool]) -> bool | None:
-        """Nothing to decide; returns False, since the next segment runs the same program."""
-        return False
+    def refine(self, position: int, stopped: Callable[[], bool]) -> bool:
+        """Nothing to decide."""
+        return True
 
     def merged(self) -> State:
         """The merged state of all devices."""
@@ -161,19 +160,13 @@ class FrontierState:
         state = self.reducer.state(self.known, self.ready.positions, lanes)
         self.state = self.devices.put_copies(state)
 
-    def _send(self) -> bool:
-        """Send the frontier; returns whether the next segment runs another program."""
-        before = self.reducer
-        self.reset(self.lanes)
-        return self.reducer is not before
-
-    def accept(self, state: State, position: int) -> bool:
-        """Merge a segment's new rows; returns whether the next one runs another program."""
+    def accept(self, state: State, position: int) -> None:
+        """Merge a segment's new rows, and send the frontier."""
         self.state, self.before = state, len(self.known)
         counts = self.devices.fetch_all({"count": state["count"]})["count"]
         self.fresh = int(counts.max())  # the largest number on one device
         if not self.fresh:
-            return False
+            return
         size = 8  # in few sizes, each of which is compiled
         while size < self.fresh:
             size *= 8
@@ -193,7 +186,7 @@ class FrontierState:
                 )
                 where = f"the frontier of the first {position:,} points"
                 raise InputError("sweep", where, f"more than {self.max_rows:,} rows", ways)
-        return self._send()
+        self.reset(self.lanes)
 
     def max_segment(self, count: int) -> float:
         """The most points of the next segment: their rows fit, and are merged in time."""
@@ -201,21 +194,18 @@ class FrontierState:
         slower = max(len(self.known) / max(self.before, 1), 1.0) if self.known.keys > 2 else 1.0
         return min(fits, 8 * count / slower)
 
-    def refine(self, position: int, stopped: Callable[[], bool] = lambda: False) -> bool | None:
-        """Decide all rows exactly; returns whether the next segment runs another program.
-
-        Returns None, with nothing changed, if it was stopped.
-        """
+    def refine(self, position: int, stopped: Callable[[], bool] = lambda: False) -> bool:
+        """Decide all rows exactly; returns False, with nothing changed, if it was stopped."""
         if not self.reducer.margin or self.known is self.latest:
             self.since = position
-            return False
+            return True
         refined = self.refined.take(np.isin(self.refined.ids, self.known.ids))
         new = self.known.take(~np.isin(self.known.ids, refined.ids)).sort_rows()
         index = new.index()
         parts: list[tuple[np.ndarray, ...]] = []
         for start in range(0, len(index), BATCH):
             if stopped():
-                return None
+                return False
             points = refine.evaluate(self.ready, index[start : start + BATCH])
             chosen, keys = refine.eligible(self.reducer, points)
             parts.append(self._refined(new.take(chosen + start), keys[chosen]))
@@ -227,8 +217,9 @@ class FrontierState:
         stays = np.isin(self.known.ids, refined.ids)
         if not stays.all():
             self.known = self.known.take(stays)
+            self.reset(self.lanes)
         self.latest = self.known
-        return False if stays.all() else self._send()
+        return True
 
     def index(self) -> list[int]:
         """The indices of the frontier, in order."""

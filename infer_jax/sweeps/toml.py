@@ -101,18 +101,13 @@ class SweepFile(NamedTuple):
         return prepare(*self[:3], precision=precision, feasible=self.feasible, legal=legal)
 
 
-def load_space(path: str | Path, keep: Reducer | None = None) -> SweepFile:
-    """The sweep of a file; ``keep`` in place of what the file keeps.
+def space_of(where: str, table: Table, keep: Reducer | None = None) -> SweepFile:
+    """The sweep of the tables of a file; ``keep`` in place of what they keep.
 
     Raises:
-        InputError: an unreadable file, an unknown key, model, system or estimator, an axis or
-            a constraint of the wrong form.
+        InputError: an unknown key, model, system or estimator, an axis or a constraint of the
+            wrong form.
     """
-    return space_of(str(path), read_toml(path), keep)
-
-
-def space_of(where: str, table: Table, keep: Reducer | None = None) -> SweepFile:
-    """The sweep of the tables of a file; ``keep`` in place of what they keep."""
     table = read_table(where, "", table, {**SHARED, **table_of("keep")})
     if keep is None and "keep" not in table:
         raise InputError(where, "keep", "missing", "a table [keep]")
@@ -130,7 +125,7 @@ def read_space(
     ``default`` is the estimator where the file names none.
 
     Raises:
-        InputError: as ``load_space``.
+        InputError: as ``space_of``.
     """
     table, cases = divide_cases(where, table)
     if "arch" not in table:
@@ -143,18 +138,14 @@ def read_space(
     names: str | list[str] = table.get("estimator", default)
     mixture, axes = mixture_reader(where, table, cases)
     estimators = _loaded(names, lambda name: _estimator(where, name, table.get("chip"), mixture))
-    models, varied = _models(where, dict(table["arch"]))
-    axes |= varied
-    if "chip" in table:
-        systems, varied = _silicon(where, dict(table["chip"]))
-    else:
-        systems, varied = _systems(where, dict(table["hardware"]))
-    axes |= varied | axes_of(where, "estimator", table.get("coefficients", {}))
-    parts, varied = requests_of(where, table)
-    axes |= varied
+    models, of_models = _models(where, dict(table["arch"]))
+    read, head = (_silicon, "chip") if "chip" in table else (_systems, "hardware")
+    systems, of_systems = read(where, dict(table[head]))
+    coefficients = axes_of(where, "estimator", table.get("coefficients", {}))
+    parts, of_requests = requests_of(where, table)
+    axes |= {**of_models, **of_systems, **coefficients, **of_requests}
     limits: list[Predicate] = [_constraint(where, x) for x in table.get("where", ())]
-    if table.get("chip", {}).get("chiplets"):
-        limits.append(dies_are_whole)
+    limits += [dies_are_whole] if table.get("chip", {}).get("chiplets") else []
     space = Space(models, systems, **parts, axes=axes, zips=table.get("zip", ()), where=limits)
     return estimators, space, table.get("feasible", "feasible")
 
@@ -223,7 +214,7 @@ def _silicon(where: str, body: Body) -> tuple[System, dict[str, Axis]]:
     counts = {f"hardware.{path}" for path, known, _ in fields if known["kind"] == "count"}
     axes = axes_of(where, "hardware", body, counts)
     for path, axis in axes.items():
-        if path in counts and any(float(x) % 1 for x in axis.steps):
+        if path in counts and not all(is_number(x) and x % 1 == 0 for x in axis.steps):
             field = path.replace("hardware", "chip", 1)
             raise InputError(where, field, list(axis.steps), "whole numbers")
     return system, axes
@@ -290,7 +281,7 @@ def request_of(
     elif isinstance(space, Mapping):
         request = space_of("sweep", space, keep)
     else:
-        request = load_space(Path(space), keep)
+        request = space_of(str(Path(space)), read_toml(space), keep)
     if estimator is not None:
         single = isinstance(estimator, str | Estimator)
         several = [estimator] if single else list(estimator)

@@ -27,7 +27,7 @@ from infer_jax.specs import outputs
 from infer_jax.specs.words import name_of
 from infer_jax.sweeps.chart import limit_in_words
 from infer_jax.sweeps.constraint import Constraint
-from infer_jax.sweeps.paths import Point, grows, look, unit_of
+from infer_jax.sweeps.paths import Point, declared, look
 from infer_jax.sweeps.reducers import Best
 from infer_jax.verbs import limits
 from infer_jax.verbs.codesign_tables import (
@@ -144,7 +144,9 @@ class DesignResult(FigureResult):
             "terms": one.terms,
             "start_terms": one.start_terms,
             "units": {row["term"]: row["unit"] for row in rows},
-            "better": {name: grows(name, one.point, one.estimate) for name in one.terms},
+            "better": {
+                name: declared(name, one.point, one.estimate).more_is_better for name in one.terms
+            },
             "second_estimator": second,
             "path": [step._asdict() for step in self.path.steps],
             "interaction": self.path.interaction,
@@ -182,7 +184,7 @@ class DesignResult(FigureResult):
         yield Notes(self.notes)
 
     def _unit(self, name: str) -> str:
-        return unit_of(name, self.design.point, self.design.estimate)
+        return declared(name, self.design.point, self.design.estimate).full_unit
 
     def _figure(self) -> Figure:
         """The start and the design, and the search.
@@ -300,7 +302,11 @@ class CodesignResult(FigureResult):
         if met.any():
             series["start"] = at[met], np.array([one.start_objective for one in designs])[met]
         title = known.short or known.title if known else name_of(name)
-        unit = known.printed_unit if known else unit_of(name, designs[0].point, designs[0].estimate)
+        unit = (
+            known.printed_unit
+            if known
+            else declared(name, designs[0].point, designs[0].estimate).full_unit
+        )
         unit = "" if unit == "1" else f", {unit}"
         spec = first.spec
         return plot_points(
@@ -322,7 +328,7 @@ def second_estimate(keep: Best, point: Point) -> Row:
             value = float(look(name, point, estimate))
         except (AttributeError, InputError):  # a term of the first estimator alone
             continue
-        more = grows(name, point, estimate)
+        more = declared(name, point, estimate).more_is_better
         if value < limit if more else value > limit:
             word = "at least" if more else "at most"
             broken.append(f"{name} is {value:.4g}, asked for {word} {limit:.4g}")
@@ -379,5 +385,5 @@ def _outputs(design: Design) -> list[Change]:
 
 def _objective(design: Design) -> str:
     """The sought term and its unit."""
-    unit = unit_of(design.by, design.point, design.estimate)
+    unit = declared(design.by, design.point, design.estimate).full_unit
     return design.by if unit in ("", "1") else f"{design.by} ({unit})"

@@ -13,7 +13,7 @@ from infer_jax.estimators import Economics, Estimate
 from infer_jax.estimators.registry import ERDIL, VARIANTS, Variant
 from infer_jax.specs import Output, number, spec
 from infer_jax.sweeps import Axis, Pareto, Space
-from infer_jax.sweeps.paths import Point, grows
+from infer_jax.sweeps.paths import Point, declared
 from tests.cli.running import answer, answered_once
 
 PAGE = Path(ij.__file__).parents[1] / "docs" / "add-an-output.md"
@@ -92,4 +92,7 @@ def test_less_power_is_better():
     point: Any = Point(*5 * [None])  # pyright: ignore[reportArgumentType]
     values: Any = dict.fromkeys(Drawing.__dataclass_fields__, 1.0)
     life = Drawing(**values)
-    assert not grows("power", point, life) and grows("pace", point, life)
+    assert (
+        not declared("power", point, life).more_is_better
+        and declared("pace", point, life).more_is_better
+    )

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from infer_jax.catalog.acceptance import read_acceptance
+from infer_jax.catalog.foreign import read_toml
 from infer_jax.catalog.kernel_tables import load_kernel_tables
 from infer_jax.catalog.measurements import read_kernels, read_runs
 from infer_jax.catalog.measurements.silicon import published_rows
@@ -20,7 +21,7 @@ from infer_jax.catalog.models import BUNDLED, load_model
 from infer_jax.catalog.systems import load_system, profiles_folder
 from infer_jax.catalog.traces import read_trace
 from infer_jax.design.toml import load_spec, spec_of
-from infer_jax.sweeps.toml import load_space, space_of
+from infer_jax.sweeps.toml import space_of
 from tests.cli.test_sweep import SPACE
 from tests.unit.catalog.mutations import damaged, other, outcome
 from tests.unit.design.test_toml import GOOD as SPEC
@@ -116,7 +117,7 @@ READERS = {
     "formats": (_exported, "hf_quant_config.json", lambda: [MODELOPT]),
     "profiles": (load_system, "mine.toml", _profiles),
     "space": (
-        load_space,
+        lambda path: space_of(str(path), read_toml(path)),
         "x.toml",
         lambda: [(KEPT + k).encode() for k in KEEPS],
     ),
