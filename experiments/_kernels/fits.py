@@ -18,7 +18,7 @@ from infer_jax.catalog.kernel_tables import KernelTables, read_headless
 from infer_jax.catalog.measurements.silicon import package_folder
 from infer_jax.errors import InputError
 from infer_jax.estimators.kernels import Kernels
-from infer_jax.estimators.kernels.curves import CHUNK, HELD
+from infer_jax.estimators.kernels.efficiency import CHUNK, HELD
 from infer_jax.kernel_timing import Family, families
 from infer_jax.kernel_timing.families import FP8, labels
 from infer_jax.physics import efficiency as eff

@@ -22,8 +22,7 @@ from infer_jax.catalog.published import kernels_constants, kernels_hardware, ker
 from infer_jax.catalog.systems import entry
 from infer_jax.errors import InputError
 from infer_jax.estimators.kernels import Curves, Kernels, Tables
-from infer_jax.estimators.kernels.curves import FAMILIES
-from infer_jax.estimators.kernels.efficiency import Kernel
+from infer_jax.estimators.kernels.efficiency import FAMILIES, Kernel
 from infer_jax.kernel_timing import FittedFamily, fitted
 from infer_jax.kernel_timing.families import spread
 from infer_jax.kernel_timing.profile import SUFFIX, errors, filled

@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments._offloading import collaborative
 from experiments._offloading.measured import HARDWARE, TEXTS, TOKENS, opt_model, row_by_row, stacked
 from experiments._report import OUT
 from infer_jax.estimators.offloading import Offload, Offloading
 from infer_jax.estimators.offloading.coefficients import Attained
 from infer_jax.estimators.offloading.search import search
-from infer_jax.physics import collaborative
 from infer_jax.plots.frontier import plot_tradeoff
 from infer_jax.plots.style import save
 from infer_jax.specs import Workload

@@ -13,7 +13,7 @@ from experiments._silicon.claims import Place, Prices, World
 from experiments._silicon.frame import HALVINGS, LARGEST, Moves, Study
 from infer_jax.catalog import load_model
 from infer_jax.compiling import quick
-from infer_jax.physics.price import usd_per_million_tokens
+from infer_jax.physics.cost import usd_per_million_tokens
 from infer_jax.silicon.accelerator import Accelerator
 from infer_jax.silicon.on_silicon import OnSilicon
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Plan

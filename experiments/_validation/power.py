@@ -31,7 +31,7 @@ from infer_jax.calibration.pooled.shipping import error_cells
 from infer_jax.calibration.uncertainty import Fit
 from infer_jax.catalog.files import write_text
 from infer_jax.estimators.serving import GENERATIONS
-from infer_jax.physics import energy
+from infer_jax.physics import cost
 from infer_jax.specs import Spec, number, spec
 
 FIELDS = ("idle", "active", "memory", "compute")
@@ -102,7 +102,7 @@ def with_watts(rows: Sequence[PooledRow]) -> Rows:
     busy_rows = [replace(row, busy_share=1.0) for row in rows]
     # the power of a chip that draws for one of these alone is the share of its time
     found = [
-        _with_draw(busy_rows, energy.Draw.of(**dict(zip(FIELDS, shares, strict=True))))
+        _with_draw(busy_rows, cost.Draw.of(**dict(zip(FIELDS, shares, strict=True))))
         for shares in ((0.0, 1.0, 1.0, 1.0), (0.0, 0.0, 1.0, 0.0), (0.0, 0.0, 0.0, 1.0))
     ]
     busy, reading, computing = (x["power"] / boards for x in found)
@@ -120,7 +120,7 @@ def with_watts(rows: Sequence[PooledRow]) -> Rows:
     return Rows(rows, groups, predicted, timed, fitted)
 
 
-def _with_draw(rows: Sequence[PooledRow], draw: energy.Draw) -> dict[str, np.ndarray]:
+def _with_draw(rows: Sequence[PooledRow], draw: cost.Draw) -> dict[str, np.ndarray]:
     """TPOT and power of rows by the shipped fit, of chips that all draw these shares."""
     model, parts = answers.shipped_fit(), []
     for part in answers.stack_rows(rows, model):
@@ -153,9 +153,9 @@ def metered_shares(tree: Tree, work: Work) -> Array:
     """Shares of the board's power that meters of rows show."""
     every = [shares_of(tree, name) for name in GENERATIONS]
     own = {n: jnp.stack([x[n] for x in every])[work.generation] for n in FIELDS}
-    draw = energy.Draw(pue=jnp.asarray(1.0), **own)
+    draw = cost.Draw(pue=jnp.asarray(1.0), **own)
     busy, reading, computing = (jnp.asarray(x) for x in (work.busy, work.reading, work.computing))
-    busy = energy.power(jnp.asarray(1.0), busy, reading, computing, draw)
+    busy = cost.power(jnp.asarray(1.0), busy, reading, computing, draw)
     metered = jnp.asarray(work.metered)
     return metered * busy + (1.0 - metered) * draw.idle
 

@@ -20,7 +20,7 @@ from infer_jax.compiling import once
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimate
 from infer_jax.estimators.estimate import DECLARING
-from infer_jax.physics.energy import joules_per_million_tokens
+from infer_jax.physics.cost import joules_per_million_tokens
 from infer_jax.specs import Hardware, Output, Workload, leaves, outputs as declared
 from infer_jax.sweeps.paths import Point, by_path, estimate_at
 from infer_jax.typed_jax import trees

@@ -9,8 +9,8 @@ from infer_jax.estimators.estimate import Estimate, Limit, Phase, decode_context
 from infer_jax.estimators.estimator import Estimator, Wrapper
 from infer_jax.estimators.serving.plan import requests
 from infer_jax.physics import decoder, pipelining
+from infer_jax.physics.cost import usd_per_million_tokens
 from infer_jax.physics.network import switch_collectives
-from infer_jax.physics.price import usd_per_million_tokens
 from infer_jax.physics.root import crossing
 from infer_jax.physics.scheduling.interference import first_wave, passes_beyond
 from infer_jax.physics.scheduling.queueing import closed_rate, single_server_wait

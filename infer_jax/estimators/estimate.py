@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.physics.price import token_rate, usd_per_million_tokens
+from infer_jax.physics.cost import token_rate, usd_per_million_tokens
 from infer_jax.specs import (
     Derived,
     ForwardPass,

@@ -8,9 +8,9 @@ from jax import Array
 
 from infer_jax.footprint.settings import EngineSettings, Overheads
 from infer_jax.physics.decoder import total
-from infer_jax.physics.memory import capacity
+from infer_jax.physics.memory import chip_memory
+from infer_jax.physics.memory.chip_memory import Ranks, Resident
 from infer_jax.physics.memory.paging import Paging, paging
-from infer_jax.physics.memory.resident import Ranks, Resident
 from infer_jax.physics.numerics import Smoothing
 from infer_jax.specs import Hardware
 
@@ -40,7 +40,7 @@ class Account(NamedTuple):
     fixed: Array
     cache: Paging
     batched_tokens: Array
-    each: capacity.Activations
+    each: chip_memory.Activations
 
     @property
     def available(self) -> Array:
@@ -119,17 +119,17 @@ def account(
     """
     drafter = drafter or Drafter()
     own = drafter.share if drafter.model is None else 0.0
-    weights = capacity.weight_bytes(model, ranks, overheads.multiple, own)
+    weights = chip_memory.weight_bytes(model, ranks, overheads.multiple, own)
     cut = (engine.block, engine.state_pages)
     cache = paging(model, ranks, *cut, own, smoothing)
     if drafter.model is not None:
-        second = capacity.weight_bytes(drafter.model, ranks, overheads.multiple)
+        second = chip_memory.weight_bytes(drafter.model, ranks, overheads.multiple)
         weights = weights | {"draft": drafter.share * total(second.values())}
         small = paging(drafter.model, ranks, *cut, smoothing=smoothing)
         cache = cache.beside_another(small, drafter.share)
     together = jnp.where(ranks.tp * ranks.groups > 1.0, overheads.collectives, 0.0)
     visible = hardware.chip.memory * engine.visible
-    each = capacity.activations(model, ranks, overheads.logits)
+    each = chip_memory.activations(model, ranks, overheads.logits)
     activations = each.peak(engine.batched_tokens, engine.sequences)
     reserve = overheads.context + together + overheads.graphs
     return Account(

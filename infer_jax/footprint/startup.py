@@ -7,7 +7,7 @@ from jax import Array
 
 from infer_jax.footprint.chip import Account, Filled, MeanLengths, account, bytes_of_requests
 from infer_jax.footprint.settings import EngineSettings, Overheads, default_numbers
-from infer_jax.physics.memory.resident import Ranks, resident
+from infer_jax.physics.memory.chip_memory import Ranks, resident
 from infer_jax.physics.numerics import Smoothing, flooring
 from infer_jax.specs import Architecture, Hardware, Plan, Spec, number, part, spec, take_arguments
 

@@ -13,8 +13,7 @@ import numpy as np
 from jax import Array
 
 from infer_jax.calibration import covariance, fit, interval, predict_held_out
-from infer_jax.estimators.kernels.curves import product_bytes
-from infer_jax.estimators.kernels.efficiency import Gemm
+from infer_jax.estimators.kernels.efficiency import Gemm, product_bytes
 from infer_jax.physics import efficiency as eff
 from infer_jax.physics.matmul import rate
 from infer_jax.specs import Chip, Format, Spec

@@ -15,7 +15,7 @@ import numpy as np
 
 from infer_jax.catalog.systems import entry
 from infer_jax.errors import InputError
-from infer_jax.estimators.kernels.curves import FAMILIES
+from infer_jax.estimators.kernels.efficiency import FAMILIES
 from infer_jax.kernel_timing import families
 from infer_jax.kernel_timing.families import BF16, SHARE, Family, FittedFamily, labels, spread
 from infer_jax.kernel_timing.kernels import BYTES, Timed

@@ -10,7 +10,7 @@ from jax import Array
 from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.estimate import Estimate
 from infer_jax.estimators.serving import Deployment, Pass, ServerEstimate
-from infer_jax.physics.energy import Draw, power_at
+from infer_jax.physics.cost import Draw, power_at
 from infer_jax.planning.choice import (
     MILLION,
     Choice,

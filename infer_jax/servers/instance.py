@@ -21,7 +21,7 @@ from infer_jax.estimators.serving.price import (
     price,
     ranked_law,
 )
-from infer_jax.physics import energy
+from infer_jax.physics.cost import power_at
 from infer_jax.physics.memory import tiers
 from infer_jax.replays import Log, Rules, has_prefix_cache
 from infer_jax.replays.runs import Series
@@ -119,7 +119,7 @@ def pass_watts(law: PassLaw | RankedLaw, *path: Array) -> Array:
         cost = price(exact, PassBatch(decoding, middle, fed, pairs))
         rate = jnp.where(count > 0, 1.0 / (seconds[0] if seconds else cost.time), 0.0)
         ctx = exact.context
-        return energy.power_at(ctx.hardware.power, cost, rate, ctx.coefficients.draw)
+        return power_at(ctx.hardware.power, cost, rate, ctx.coefficients.draw)
 
     return jax.vmap(entry_watts)(*path)
 

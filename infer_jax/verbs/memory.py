@@ -55,7 +55,7 @@ def memory(
     from infer_jax.compiling import once
     from infer_jax.estimators.serving.plan import deployment
     from infer_jax.footprint import MeanLengths, memory_with_requests
-    from infer_jax.physics.memory.resident import Ranks
+    from infer_jax.physics.memory.chip_memory import Ranks
     from infer_jax.specs import UNBOUNDED
     from infer_jax.verbs import inputs, memory_result as own
 

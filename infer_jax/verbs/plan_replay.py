@@ -24,8 +24,8 @@ from infer_jax.servers.runs import (
     with_cached,
 )
 from infer_jax.servers.stream import with_drafts
-from infer_jax.verbs.plan_columns import TIMES
 from infer_jax.verbs.plan_search import Plans, search_on
+from infer_jax.verbs.plan_tables import TIMES
 from infer_jax.verbs.progress import busy
 
 COUNT = 5  # plans that are replayed

@@ -18,21 +18,19 @@ from infer_jax.results import Lines, Notes, Part, Rows, Section, option, table
 from infer_jax.rollouts import Rollout, write
 from infer_jax.specs import UNBOUNDED
 from infer_jax.verbs import inputs, limits
-from infer_jax.verbs.plan_columns import (
+from infer_jax.verbs.plan_search import Plans, Question
+from infer_jax.verbs.plan_tables import (
     bill_columns,
+    doubts,
     engine_columns,
     evenly_spaced,
-    replay_columns,
-    time_columns,
-)
-from infer_jax.verbs.plan_search import Plans, Question
-from infer_jax.verbs.plan_sentences import (
-    doubts,
     idle_gpus,
     missing_products,
     other_rents,
     preferences,
     rates_in_words,
+    replay_columns,
+    time_columns,
 )
 from infer_jax.verbs.rollout import rollout_of, with_loads
 

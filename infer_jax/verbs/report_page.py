@@ -35,8 +35,8 @@ from infer_jax.specs import leaves, outputs
 from infer_jax.specs.words import name_of, term
 from infer_jax.verbs import pictures
 from infer_jax.verbs.limits import unlikely_times
-from infer_jax.verbs.plan_columns import shares
 from infer_jax.verbs.plan_page import command, lengths_of, plan_command
+from infer_jax.verbs.plan_tables import shares
 from infer_jax.verbs.report_answers import Report
 
 COMMANDS = ("frontier", "estimate", "memory", "sensitivity")  # verbs that sections name

@@ -18,8 +18,8 @@ from infer_jax.results import Result
 from infer_jax.rollouts import Load, Rollout
 from infer_jax.rollouts.bench import calibrate_obstacle
 from infer_jax.verbs import inputs
-from infer_jax.verbs.plan_columns import TIMES
 from infer_jax.verbs.plan_search import Plans
+from infer_jax.verbs.plan_tables import TIMES
 from infer_jax.verbs.progress import busy
 
 NO_GPU = "the hardware is given as numbers: a profile says which GPUs it is of"

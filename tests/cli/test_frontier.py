@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import infer_jax as ij
-from infer_jax.physics.price import usd_per_million_tokens
+from infer_jax.physics.cost import usd_per_million_tokens
 from infer_jax.verbs.frontier_result import FrontierResult, FrontiersResult
 from tests.charts import charts_of
 from tests.cli.running import answer, answered_once, as_command, run

@@ -11,8 +11,8 @@ from jax.test_util import check_grads
 import infer_jax as ij
 from infer_jax.footprint import GIB, EngineSettings, Overheads, memory
 from infer_jax.physics import decoder
-from infer_jax.physics.memory import capacity, paging
-from infer_jax.physics.memory.resident import Ranks, resident
+from infer_jax.physics.memory import chip_memory, paging
+from infer_jax.physics.memory.chip_memory import Ranks, resident
 from infer_jax.specs import Architecture, Block, Dense, Format, GroupedQuery, Linear, Plan
 
 
@@ -30,7 +30,7 @@ def ranks_of(plan: Plan) -> Ranks:
 
 
 def weights_of(arch: Architecture, plan: Plan, multiple: float = 1.0) -> dict[str, Any]:
-    return capacity.weight_bytes(resident(arch), ranks_of(plan), multiple)
+    return chip_memory.weight_bytes(resident(arch), ranks_of(plan), multiple)
 
 
 def cut_of(arch: Architecture, plan: Plan, state_pages: float = 1.0) -> paging.Paging:

@@ -21,7 +21,7 @@ from infer_jax.footprint import (
     account,
     bytes_of_requests,
 )
-from infer_jax.physics.memory.resident import Ranks, Resident, resident
+from infer_jax.physics.memory.chip_memory import Ranks, Resident, resident
 from infer_jax.specs import Architecture, Block, Dense, GroupedQuery
 from infer_jax.verbs.frontier_result import FrontierResult
 from tests.unit.estimators.compiled import step

@@ -14,7 +14,7 @@ from infer_jax.calibration.pooled.rows import PooledRow, system_named
 from infer_jax.estimators.disaggregated import Disaggregated, Pools, forward_passes
 from infer_jax.estimators.serving import ENGINES, Deployment, Pass, Serving, ServingWorkload, Shape
 from infer_jax.footprint import Overheads
-from infer_jax.physics.energy import power_at
+from infer_jax.physics.cost import power_at
 from infer_jax.physics.speculation import HEADS_DECLINE
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Hierarchy, Plan
 

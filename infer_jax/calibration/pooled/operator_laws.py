@@ -15,7 +15,8 @@ from jax import Array
 from infer_jax.catalog import load_model
 from infer_jax.estimators.serving import Serving
 from infer_jax.estimators.serving.pass_terms import STREAMED
-from infer_jax.physics import attention, expert_products, matmul, prompt
+from infer_jax.physics import attention, matmul, routing
+from infer_jax.physics.attention import causal_pairs
 from infer_jax.physics.attention.row import Row
 from infer_jax.physics.network import switch_collectives
 from infer_jax.physics.network.switch_collectives import Wire
@@ -92,10 +93,10 @@ def experts(x: Numbers, row: Numbers, hardware: Hardware) -> Array:
     elements = 3.0 * row["outer"] * row["inner"]
     visited = jnp.minimum(row["held"], row["uses"])
     read = visited * elements * row["bytes"] / (chip.memory_bandwidth * x["weight_read"])
-    rows = expert_products.multiplied_rows(row["uses"], visited, x["expert_rows"])
+    rows = routing.multiplied_rows(row["uses"], visited, x["expert_rows"])
     rate = matmul.rate(chip, row["bits"]) * row["dense"] * x["grouped"]
     computed = 2.0 * elements * rows / rate
-    moved = expert_products.moved_bytes(row["uses"], row["outer"], row["inner"], ACTIVATION)
+    moved = routing.moved_bytes(row["uses"], row["outer"], row["inner"], ACTIVATION)
     moved = x["expert_moves"] * moved / chip.memory_bandwidth
     return x["launch"] + _longer(read, computed) + moved
 
@@ -161,7 +162,7 @@ def _unbounded(c: Columns) -> np.ndarray:
 def prefill(layer: Callable[[Numbers], Row], x: Numbers, row: Numbers, hardware: Hardware) -> Array:
     """Seconds of causal attention of whole prompts; latent attention is expanded."""
     cached, window = jnp.zeros_like(row["new"]), jnp.asarray(UNBOUNDED)
-    pairs = row["sequences"] * prompt.mean_attended_pairs(row["new"], cached, window)
+    pairs = row["sequences"] * causal_pairs.mean_attended_pairs(row["new"], cached, window)
     rate = hardware.chip.flops_16 * x["prefill_attention"]
     return x["launch"] + pairs * layer(row).expanded / rate
 

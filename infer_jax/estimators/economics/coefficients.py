@@ -11,7 +11,7 @@ from infer_jax.estimators.estimate import Limit
 from infer_jax.footprint import EngineSettings
 from infer_jax.physics import attention as att, decoder, feedforward as ffn, matmul
 from infer_jax.physics.decoder import Projections, total
-from infer_jax.physics.memory import resident
+from infer_jax.physics.memory import chip_memory
 from infer_jax.physics.network import collectives
 from infer_jax.physics.numerics import Smoothing
 from infer_jax.specs import (
@@ -93,8 +93,8 @@ def one_chip_memory(
     alone.
     """
     groups = jnp.ones_like(ranks.stage) if ranks.experts is None else ranks.experts
-    degrees = resident.Ranks(ranks.stage / groups, groups, ranks.stages)
-    usual, held = footprint.default_numbers, resident.resident(arch)
+    degrees = chip_memory.Ranks(ranks.stage / groups, groups, ranks.stages)
+    usual, held = footprint.default_numbers, chip_memory.resident(arch)
     server = usual(footprint.EngineSettings) if model.server is None else model.server
     requests = forward.sequences / groups
     server = footprint.Launched.in_flight(server).settings(server, requests)

@@ -18,9 +18,9 @@ from infer_jax.estimators.economics.model import Economics
 from infer_jax.estimators.estimate import Limit, Phase, decode_context
 from infer_jax.estimators.estimator import Estimator
 from infer_jax.physics import decoder
+from infer_jax.physics.cost import usd_per_million_tokens
 from infer_jax.physics.feedforward import floored_sparsity
 from infer_jax.physics.pareto import frontier_rows
-from infer_jax.physics.price import usd_per_million_tokens
 from infer_jax.specs import (
     Architecture,
     Feedforward,

@@ -12,7 +12,7 @@ from infer_jax.estimators.kernels.efficiency import MEASURED, Kernel
 from infer_jax.estimators.kernels.tables import Tables
 from infer_jax.footprint import EngineSettings, Launched, MeanLengths, Overheads
 from infer_jax.physics.decoder import total
-from infer_jax.physics.memory.resident import Ranks, resident
+from infer_jax.physics.memory.chip_memory import Ranks, resident
 from infer_jax.specs import Architecture, ForwardPass, Hardware, Torus, Workload
 from infer_jax.typed_jax import trees
 

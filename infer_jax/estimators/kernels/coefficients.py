@@ -2,7 +2,7 @@
 
 from jax import Array
 
-from infer_jax.estimators.kernels.curves import Curves
+from infer_jax.estimators.kernels.efficiency import Curves
 from infer_jax.estimators.kernels.tables import Tables
 from infer_jax.footprint import EngineSettings
 from infer_jax.physics.network import collectives

@@ -22,7 +22,7 @@ from infer_jax.estimators.kernels.efficiency import (
 from infer_jax.physics import attention as att, feedforward as ffn
 from infer_jax.physics.decoder import total
 from infer_jax.physics.matmul import Matrix, rate
-from infer_jax.physics.network import collectives, exchange
+from infer_jax.physics.network import collectives, dispatch
 from infer_jax.physics.numerics import present
 from infer_jax.specs import (
     Architecture,
@@ -222,13 +222,13 @@ def exchange_time(r: Rank, layer: Experts, size: Array | float) -> Array:
     wire, ranks, nodes, width = wires(r), r.plan.ep, r.nodes, r.arch.width
     slow = jnp.where(nodes > 1.0, wire.outside, wire.inside)
     latency = jnp.where(nodes > 1.0, wire.far, wire.near)
-    remote = exchange.others_visited(nodes, layer.active)
-    peers = exchange.others_visited(ranks, layer.active)
-    beyond = exchange.seconds(r.tokens * remote, width, size, wire.outside)
-    within = exchange.seconds(r.tokens * peers, width, size, wire.inside)
+    remote = dispatch.others_visited(nodes, layer.active)
+    peers = dispatch.others_visited(ranks, layer.active)
+    beyond = dispatch.seconds(r.tokens * remote, width, size, wire.outside)
+    within = dispatch.seconds(r.tokens * peers, width, size, wire.inside)
     normal = jnp.maximum(beyond, within)
-    quick = exchange.seconds(r.tokens * layer.active, width, size, slow)
-    gathered = exchange.seconds(r.tokens * (ranks - 1.0), width, 2.0, slow)
+    quick = dispatch.seconds(r.tokens * layer.active, width, size, slow)
+    gathered = dispatch.seconds(r.tokens * (ranks - 1.0), width, 2.0, slow)
     deep = jnp.where(r.decodes, quick, normal)
     spent = latency + jnp.where(r.plan.deepep > 0.5, deep, gathered)
     return jnp.where(ranks > 1.0, spent, 0.0)

@@ -18,8 +18,7 @@ from infer_jax.estimators.estimate import Estimate, Phase, decode_context, estim
 from infer_jax.estimators.estimator import Estimator
 from infer_jax.estimators.kernels import assembly
 from infer_jax.estimators.kernels.coefficients import Coefficients, KernelsPlan
-from infer_jax.estimators.kernels.curves import Curves
-from infer_jax.estimators.kernels.efficiency import Kernel
+from infer_jax.estimators.kernels.efficiency import Curves, Kernel
 from infer_jax.estimators.kernels.tables import Tables
 from infer_jax.footprint import EngineSettings
 from infer_jax.specs import (

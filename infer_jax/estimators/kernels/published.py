@@ -26,7 +26,7 @@ from infer_jax.estimators.kernels.efficiency import (
 from infer_jax.physics import attention as att
 from infer_jax.physics.decoder import total
 from infer_jax.physics.matmul import rate
-from infer_jax.physics.network import exchange
+from infer_jax.physics.network import dispatch
 from infer_jax.physics.numerics import present
 from infer_jax.specs import (
     Architecture,
@@ -233,17 +233,17 @@ def communication(job: PhaseInputs) -> dict[str, Array]:
 
     def moved(size: float) -> Array:
         """Seconds of a dispatch or combine of ``size`` bytes an element."""
-        gathered = exchange.seconds(job.tokens * job.world, width, 2.0, slow)
+        gathered = dispatch.seconds(job.tokens * job.world, width, 2.0, slow)
         if job.stage == "decode":
-            deep = exchange.seconds(job.tokens * active, width, size, slow)
+            deep = dispatch.seconds(job.tokens * active, width, size, slow)
         else:
             beyond = job.tokens * (job.nodes - 1.0)
-            deep = exchange.seconds(beyond, width, size, outside)
-            deep = deep + exchange.seconds(job.tokens, width, size, inside)
+            deep = dispatch.seconds(beyond, width, size, outside)
+            deep = deep + dispatch.seconds(job.tokens, width, size, inside)
         chosen = jnp.where(job.deepep > 0.5, deep, gathered)
         return jnp.where(job.world > 1.0, chosen, 0.0)
 
-    ring = exchange.ring_bytes(job.tp, job.tokens * width * 2.0) / inside
+    ring = dispatch.ring_bytes(job.tp, job.tokens * width * 2.0) / inside
     return {"comm_before": moved(1.0), "comm_after": moved(2.0), "tp_allreduce": ring}
 
 

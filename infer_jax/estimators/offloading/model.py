@@ -28,9 +28,9 @@ from infer_jax.estimators.offloading.coefficients import (
 from infer_jax.estimators.offloading.job import Job, Peaks, Terms, job, largest, mean_layer
 from infer_jax.estimators.offloading.placing import best_placement
 from infer_jax.estimators.offloading.plan import Offload
-from infer_jax.physics.memory.compression import grouped_bytes
+from infer_jax.physics.cost import usd_per_million_tokens
+from infer_jax.physics.memory.offloading import grouped_bytes
 from infer_jax.physics.memory.tiers import Moved, Placement
-from infer_jax.physics.price import usd_per_million_tokens
 from infer_jax.specs import (
     Architecture,
     Hardware,

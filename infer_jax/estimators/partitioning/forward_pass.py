@@ -11,7 +11,7 @@ from infer_jax.estimators.partitioning.slices import Coefficients, Sharding, Sli
 from infer_jax.physics import attention as att, decoder, feedforward as ffn, matmul
 from infer_jax.physics.decoder import total
 from infer_jax.physics.layers import row
-from infer_jax.physics.network import sharding as laws, torus
+from infer_jax.physics.network import sharding as laws
 from infer_jax.physics.numerics import maximum
 from infer_jax.specs import (
     Architecture,
@@ -57,8 +57,8 @@ class SlicePass(NamedTuple):
         if isinstance(network, Torus):
             closed = self.sharding.chips >= self.model.closing
             share = jnp.where(closed, 1.0, self.model.open_share)
-            return torus.all_gather(size, ranks, network.link_bandwidth * share * cap)
-        return torus.node_gather(size, ranks, network) / cap
+            return laws.all_gather(size, ranks, network.link_bandwidth * share * cap)
+        return laws.node_gather(size, ranks, network) / cap
 
     def ideal(self, matrix: matmul.Matrix, bits: Array) -> Array:
         """Seconds on one chip of a group's tokens through a matrix at the data-sheet rate."""
@@ -117,7 +117,7 @@ def attention_layer(p: SlicePass, attention: Attention, columns: Array) -> Layer
         useful,
         read + cache * cache_share(p.sharding, attention, forward.sequences),
         jnp.where(resharded, p.wire(exchanged, cut.group), 0.0),
-        jnp.where(resharded, 2.0 * torus.steps(cut.group), 0.0),
+        jnp.where(resharded, 2.0 * laws.steps(cut.group), 0.0),
     )
 
 
@@ -183,7 +183,7 @@ def block_layer(p: SlicePass, block: Block) -> LayerWork:
         p.wire(size * laws.inner_buffer(inner, read, cut), cut.rows) for inner, read, _ in widths
     )
     fetched = p.wire(laws.gathered_buffer(_layer_bytes(p, block), cut), cut.gathered)
-    steps = torus.steps(cut.columns) + torus.steps(cut.rows) + torus.steps(cut.gathered)
+    steps = laws.steps(cut.columns) + laws.steps(cut.rows) + laws.steps(cut.gathered)
     return LayerWork(
         total(s.work for s in parts),
         total(s.useful for s in parts),

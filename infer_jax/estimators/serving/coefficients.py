@@ -9,8 +9,8 @@ from infer_jax.catalog.published import serving_coefficients
 from infer_jax.estimators.serving.engines import ENGINES, GENERATIONS, Engine, Generation
 from infer_jax.estimators.serving.plan import Deployment
 from infer_jax.footprint import EngineSettings, Overheads
-from infer_jax.physics import prompt
-from infer_jax.physics.energy import Draw
+from infer_jax.physics.attention import causal_pairs
+from infer_jax.physics.cost import Draw
 from infer_jax.specs import Spec, number, part, spec, static
 
 Pairs = Callable[[Array, Array, Array], Array]  # of new and cached tokens, and a limit
@@ -25,8 +25,8 @@ class Laws(NamedTuple):
     """The named laws in which variants differ."""
 
     # pairs of query and key in a window, and among the keys that an indexer chooses
-    window_pairs: Pairs = prompt.mean_attended_pairs
-    top_k_pairs: Pairs = prompt.attended_pairs
+    window_pairs: Pairs = causal_pairs.mean_attended_pairs
+    top_k_pairs: Pairs = causal_pairs.attended_pairs
     # 1 counts the time of these, 0 leaves it out
     prompt_logits: float = 0.0  # the output head at the end of a prompt
     unpaired_flops: float = 0.0  # FLOP of indexers and recurrences, which no pairs count
@@ -34,7 +34,7 @@ class Laws(NamedTuple):
 
 
 COMPLETE = Laws(
-    window_pairs=prompt.attended_pairs, prompt_logits=1.0, unpaired_flops=1.0, router=1.0
+    window_pairs=causal_pairs.attended_pairs, prompt_logits=1.0, unpaired_flops=1.0, router=1.0
 )
 
 

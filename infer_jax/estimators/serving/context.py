@@ -12,7 +12,7 @@ from infer_jax.estimators.serving.engines import Engine, Generation
 from infer_jax.estimators.serving.plan import Deployment
 from infer_jax.physics import attention as att, matmul, pipelining
 from infer_jax.physics.layers import Layer, Weights, table
-from infer_jax.physics.memory.resident import Resident, VocabularyBytes, tables
+from infer_jax.physics.memory.chip_memory import Resident, VocabularyBytes, tables
 from infer_jax.physics.network import switch_collectives
 from infer_jax.physics.network.switch_collectives import Wire
 from infer_jax.specs import Architecture, Attention, Experts, Feedforward, Format, Hardware

@@ -19,7 +19,7 @@ from infer_jax.footprint import (
     MeanLengths,
     Overheads,
 )
-from infer_jax.physics.memory.resident import Ranks, Resident
+from infer_jax.physics.memory.chip_memory import Ranks, Resident
 from infer_jax.specs import UNBOUNDED, Hardware
 
 

@@ -22,7 +22,7 @@ from infer_jax.estimators.serving.server_estimate import (
 from infer_jax.physics import pipelining, scheduling
 from infer_jax.physics.decoder import total
 from infer_jax.physics.memory import tiers
-from infer_jax.physics.scheduling.balancing import balance_wait
+from infer_jax.physics.scheduling.admission import balance_wait
 from infer_jax.specs import UNBOUNDED, Arrivals
 from infer_jax.typed_jax import jit
 

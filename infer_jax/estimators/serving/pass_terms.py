@@ -16,10 +16,10 @@ from infer_jax.estimators.serving.context import Context
 from infer_jax.estimators.serving.plan import Deployment, WideExperts
 from infer_jax.physics import matmul, routing
 from infer_jax.physics.decoder import total
-from infer_jax.physics.expert_products import moved_bytes, multiplied_rows
 from infer_jax.physics.layers import Weights
 from infer_jax.physics.network import dispatch, switch_collectives
 from infer_jax.physics.numerics import maximum
+from infer_jax.physics.routing import moved_bytes, multiplied_rows
 from infer_jax.typed_jax import trees
 
 

@@ -18,8 +18,7 @@ from infer_jax.estimators.serving.passes import (
     pass_yield,
 )
 from infer_jax.estimators.serving.plan import ServingWorkload
-from infer_jax.physics import energy
-from infer_jax.physics.price import usd_per_million_tokens
+from infer_jax.physics.cost import joules_per_million_tokens, power_at, usd_per_million_tokens
 from infer_jax.specs import ForwardPass, Output, number, part, spec
 from infer_jax.typed_jax import trees
 
@@ -260,7 +259,7 @@ def server_estimate(
     seconds = latency + load.ends
     usd = usd_per_million_tokens(chips, ctx.hardware.price, seconds, load.batch)
     drawn = watts * ctx.coefficients.draw.pue
-    joules = energy.joules_per_million_tokens(chips, drawn, seconds, load.batch)
+    joules = joules_per_million_tokens(chips, drawn, seconds, load.batch)
     (out, into, both), (out_j, into_j, both_j) = (
         per_tokens(of_requests, prefilling, lengths) for of_requests in (usd, joules)
     )
@@ -319,4 +318,4 @@ def mean_power(ctx: Context, cost: Passes, load: ServerLoad, osl: Array, latency
     busy = pass_terms.add(cost.decode.scaled(osl), cost.joining.scaled(load.group))
     # this often: the requests that a group finishes in a second, a pass serving several at once
     rate = load.batch / latency / (ctx.plan.attention_dp * load.group)
-    return energy.power_at(ctx.hardware.power, busy, rate, ctx.coefficients.draw)
+    return power_at(ctx.hardware.power, busy, rate, ctx.coefficients.draw)

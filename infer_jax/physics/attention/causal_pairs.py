@@ -1,4 +1,7 @@
-"""How many pairs of query and key does a causal pass have?"""
+"""How many pairs of query and key does a causal pass have?
+
+Summed over positions, as GPUs compute them, and with tokens as a continuum, without the half token
+that the sum adds."""
 
 import jax.numpy as jnp
 from jax import Array
@@ -27,3 +30,28 @@ def every_pair(new_tokens: Array, cached_tokens: Array) -> Array:
     12.0
     """
     return new_tokens * (cached_tokens + (new_tokens + 1.0) / 2.0)
+
+
+def attended_pairs(new_tokens: Array, cached_tokens: Array, most: Array) -> Array:
+    """Token pairs when each new token sees all before it, ``most`` at the most.
+
+    The integral of min(c + t, K) over t = 0 .. s: s (c + s/2) below K; K s (1 - K / 2s) for c = 0
+    and s above K. A limit that nothing reaches leaves no trace in float32.
+
+    >>> float(attended_pairs(*map(jnp.asarray, (8.0, 0.0, 4.0))))
+    24.0
+    """
+    below = jnp.clip(most - cached_tokens, 0.0, new_tokens)
+    beyond = jnp.minimum(most, cached_tokens + new_tokens)
+    return below * (cached_tokens + below / 2.0) + (new_tokens - below) * beyond
+
+
+def mean_attended_pairs(new_tokens: Array, cached_tokens: Array, window: Array) -> Array:
+    """Token pairs when each new token sees what the mean one would: s min(c + s/2, W).
+
+    At most W^2 / 2 pairs above ``attended_pairs``, which is half of them or less.
+
+    >>> float(mean_attended_pairs(*map(jnp.asarray, (8.0, 0.0, 4.0))))
+    32.0
+    """
+    return new_tokens * jnp.minimum(cached_tokens + new_tokens / 2.0, window)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
-from infer_jax.physics.memory.resident import Ranks, Resident, on_chip
+from infer_jax.physics.memory.chip_memory import Ranks, Resident, on_chip
 from infer_jax.physics.numerics import Smoothing, ceiling
 from infer_jax.specs import UNBOUNDED
 

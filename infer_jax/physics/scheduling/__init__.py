@@ -18,8 +18,8 @@ from infer_jax.physics.scheduling.kinds import (
     Kinds as Kinds,
     MeanService as MeanService,
     ServerLimits as ServerLimits,
+    Step as Step,
     kinds_of as kinds_of,
     mean_context as mean_context,
 )
 from infer_jax.physics.scheduling.open import open_loop as open_loop
-from infer_jax.physics.scheduling.steps import Step as Step

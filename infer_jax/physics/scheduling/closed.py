@@ -8,9 +8,17 @@ from jax import Array
 from infer_jax.physics.numerics import square_root
 from infer_jax.physics.root import crossing
 from infer_jax.physics.scheduling.admission import SATURATING, admit, memory
-from infer_jax.physics.scheduling.kinds import LEVELS, Kinds, MeanService, ServerLimits
+from infer_jax.physics.scheduling.kinds import (
+    LEVELS,
+    Kinds,
+    MeanService,
+    ServerLimits,
+    Step,
+    Steps,
+    added_time,
+    steps,
+)
 from infer_jax.physics.scheduling.queueing import exponential_tail, percentiles, pole
-from infer_jax.physics.scheduling.steps import Step, Steps, added_time, steps
 
 # how fast lockstep dissolves as lengths vary; not derived: chosen by random servers as in the tests
 DISSOLVING = 4.0

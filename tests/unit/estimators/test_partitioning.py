@@ -20,7 +20,7 @@ from infer_jax.estimators.partitioning import (
     factorisations,
     slice_of,
 )
-from infer_jax.physics.network import sharding, torus
+from infer_jax.physics.network import sharding
 from infer_jax.specs import ForwardPass, Hierarchy
 from tests.unit.estimators.compiled import step
 from tests.unit.physics.derivatives import numbers
@@ -106,12 +106,12 @@ def test_the_gradient_of_what_is_sent_vanishes_at_the_closed_optima(x64, chips, 
 def test_an_all_reduce_is_two_gathers_and_nodes_join_at_the_domain():
     size, rate = jnp.asarray(3e6), jnp.asarray(1e11)
     for ranks in map(jnp.asarray, (1.0, 4.0, 64.0)):
-        both = torus.all_gather(size, ranks, rate) + torus.reduce_scatter(size, ranks, rate)
-        assert float(torus.all_reduce(size, ranks, rate)) == pytest.approx(float(both))
+        both = sharding.all_gather(size, ranks, rate) + sharding.reduce_scatter(size, ranks, rate)
+        assert float(sharding.all_reduce(size, ranks, rate)) == pytest.approx(float(both))
     net = Hierarchy.of(domain=8, domain_bandwidth=3e11, network_bandwidth=2.5e10)
-    inside = torus.node_gather(size, jnp.asarray(8.0), net)
-    assert float(inside) == pytest.approx(float(torus.all_gather(size, 8.0, 3e11)))  # pyright: ignore[reportArgumentType]
-    beyond = [float(torus.node_gather(size, jnp.asarray(n), net)) for n in (8.0, 16.0, 32.0)]
+    inside = sharding.node_gather(size, jnp.asarray(8.0), net)
+    assert float(inside) == pytest.approx(float(sharding.all_gather(size, 8.0, 3e11)))  # pyright: ignore[reportArgumentType]
+    beyond = [float(sharding.node_gather(size, jnp.asarray(n), net)) for n in (8.0, 16.0, 32.0)]
     assert beyond == sorted(beyond) and beyond[1] > 1.5 * beyond[0]
 
 

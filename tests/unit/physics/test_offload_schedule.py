@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from infer_jax.physics.memory.offload_schedule import (
+from infer_jax.physics.memory.offloading import (
     Graph,
     cache_traffic,
     diagonal_block,

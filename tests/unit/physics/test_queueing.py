@@ -13,7 +13,7 @@ from scipy.special import gammainc
 from infer_jax.physics import scheduling
 from infer_jax.physics.root import crossing
 from infer_jax.physics.scheduling import prefix_cache, queueing
-from infer_jax.physics.scheduling.birth_death import present
+from infer_jax.physics.scheduling.occupancy import present
 from tests.unit.physics.derivatives import agree_at, finite_at, numbers
 
 pytestmark = pytest.mark.usefixtures("x64")

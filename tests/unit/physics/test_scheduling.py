@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from infer_jax.physics.scheduling import CacheLimit, ServerLimits, interference
-from infer_jax.physics.scheduling.admission import admit
-from infer_jax.physics.scheduling.balancing import balance_wait
+from infer_jax.physics.scheduling.admission import admit, balance_wait
 from infer_jax.specs import UNBOUNDED
 
 from .derivatives import agree_at, finite_at, numbers

@@ -7,7 +7,8 @@ import pytest
 
 import infer_jax as ij
 from infer_jax.estimators.serving import Deployment
-from infer_jax.physics import energy, pipelining, prompt, routing
+from infer_jax.physics import cost, pipelining, routing
+from infer_jax.physics.attention import causal_pairs
 from infer_jax.physics.feedforward import visited_share
 from infer_jax.physics.network import switch_collectives
 from infer_jax.physics.pipelining import longest
@@ -25,15 +26,15 @@ def arrays(*values):
 def test_seen_is_the_integral_of_what_each_token_sees(new, cached, most):
     steps = (np.arange(100_000) + 0.5) / 100_000 * new
     expected = np.mean(np.minimum(cached + steps, most)) * new
-    got = prompt.attended_pairs(*arrays(new, cached, most))
+    got = causal_pairs.attended_pairs(*arrays(new, cached, most))
     np.testing.assert_allclose(got, expected, rtol=1e-6)
-    loose = prompt.mean_attended_pairs(*arrays(new, cached, most))
+    loose = causal_pairs.mean_attended_pairs(*arrays(new, cached, most))
     assert got - 1e-9 <= loose <= got + most**2 / 2
 
 
 def test_an_unreached_window_leaves_no_trace_in_float32():
     args = (np.float32(900), np.float32(37), np.float32(2**40))
-    value, slope = jax.value_and_grad(prompt.attended_pairs)(*args)
+    value, slope = jax.value_and_grad(causal_pairs.attended_pairs)(*args)
     np.testing.assert_allclose(value, 900 * (37 + 450), rtol=1e-6)
     np.testing.assert_allclose(slope, 900 + 37, rtol=1e-6)
 
@@ -220,11 +221,11 @@ def test_rounds_are_those_of_a_simulated_ring(batches):
     assert max(ready) / rounds == pytest.approx(got, rel=0.03)
 
 
-SHARES = energy.Draw.of(idle=0.1, active=0.4, memory=0.8, compute=1.3)
+SHARES = cost.Draw.of(idle=0.1, active=0.4, memory=0.8, compute=1.3)
 
 
 def watts(busy, reading, computing, *, draw=SHARES):
-    return energy.power(jnp.asarray(700.0), busy, reading, computing, draw)
+    return cost.power(jnp.asarray(700.0), busy, reading, computing, draw)
 
 
 def test_power_between_idle_and_board():
@@ -232,7 +233,7 @@ def test_power_between_idle_and_board():
     shares = ((0, 0, 0), (1, 0, 0), (1, 1, 0), (1, 0, 0.5), (1, 0, 1), (1, 1, 1), (0.5, 0, 0))
     found = [float(watts(*arrays(*x))) for x in shares]
     assert found == pytest.approx([70.0, 280.0, 560.0, 595.0, 700.0, 700.0, 175.0])
-    joules = energy.joules_per_million_tokens(*map(jnp.asarray, (8.0, 500.0, 2.0, 1000.0)))
+    joules = cost.joules_per_million_tokens(*map(jnp.asarray, (8.0, 500.0, 2.0, 1000.0)))
     assert float(joules) == pytest.approx(8e6)  # 8 kJ for a thousand tokens
 
 

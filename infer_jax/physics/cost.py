@@ -1,4 +1,4 @@
-"""How much power does a chip draw, and what energy does a token take?"""
+"""The rate, the price and the energy of tokens, and the power of a chip."""
 
 from typing import Protocol
 
@@ -7,6 +7,24 @@ from jax import Array
 
 from infer_jax.catalog.published import power_shares
 from infer_jax.specs import Spec, number, spec
+
+
+def token_rate(time: Array) -> Array:
+    """Tokens per second of a request whose tokens take ``time`` seconds each: 1 / time."""
+    return 1.0 / time
+
+
+def usd_per_million_tokens(chips: Array, usd_per_hour: Array, time: Array, tokens: Array) -> Array:
+    """USD per million tokens when ``chips`` chips take ``time`` seconds for ``tokens`` tokens.
+
+    1e6 * chips * time * price / (3600 * tokens).
+
+    >>> import jax.numpy as jnp
+    >>> round(float(usd_per_million_tokens(*map(jnp.asarray, (1.0, 3.6, 1.0, 1000.0)))), 6)
+    1.0
+    """
+    return 1e6 / 3600.0 * chips * usd_per_hour * time / tokens
+
 
 _MEAN = power_shares()  # of a chip of no generation with measured power
 

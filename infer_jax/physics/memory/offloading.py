@@ -1,14 +1,42 @@
-"""Traffic and peak memory of the orders in which an offloading job computes layers.
+"""Bytes of numbers in groups of few bits, and traffic and peak memory of offloading by its order.
 
-A graph of squares: a row is a sample, a column one layer of one token. Weights are loaded for a
-column, cache and hidden states for every square; no attention on the CPU. ``weights``: bytes of a
-layer; ``hidden``: bytes of a hidden state of one token; ``cache``: bytes of a token's cache in one
-layer. Source: FlexGen (Sheng et al. 2023, arXiv 2303.06865), Appendix A.2.
+An offloading job is a graph of squares: a row is a sample, a column one layer of one token. Weights
+are loaded for a column, cache and hidden states for every square; no attention on the CPU.
+``weights``: bytes of a layer; ``hidden``: bytes of a hidden state of one token; ``cache``: bytes of
+a token's cache in one layer. Source: FlexGen (Sheng et al. 2023, arXiv 2303.06865), Appendix A.2.
 """
 
 from typing import NamedTuple
 
+import jax.numpy as jnp
 from jax import Array
+
+METADATA = 32.0  # bits of a group: its scale and its minimum in 16 bits each
+
+
+def grouped_bytes(bits: Array, group: Array) -> Array:
+    """Stored bytes per element: (bits + 32 / group) / 8; a group of 0 stores no metadata.
+
+    Source: FlexGen (arXiv 2303.06865), Section 5: 4 bits in groups of 64 elements, which with
+    scale and minimum are 4.5 bits an element.
+
+    >>> float(grouped_bytes(jnp.array(4.0), jnp.array(64.0))) * 8
+    4.5
+    """
+    return (bits + jnp.where(group > 0, METADATA / jnp.where(group > 0, group, 1.0), 0.0)) / 8.0
+
+
+def padding_ratio(width: Array, group: Array) -> Array:
+    """Stored over true elements of a dimension that is cut into whole groups.
+
+    group ceil(width / group) / width; a group of 0 pads nothing.
+
+    >>> round(float(padding_ratio(jnp.array(80.0), jnp.array(64.0))), 6)
+    1.6
+    """
+    size = jnp.where(group > 0, group, 1.0)
+    return jnp.where(group > 0, size * jnp.ceil(width / size) / width, 1.0)
+
 
 Number = Array | float  # an array or a plain number
 
