@@ -1,4 +1,4 @@
-"""Acceptance of drafted tokens: published curves, and vLLM's counts.
+"""Acceptance of drafted tokens by published curves.
 
 An acceptance curve gives the mean tokens per verification (acceptance length: accepted drafts
 and the one the model samples itself) for each number of drafts. InferenceX publishes them as
@@ -8,17 +8,12 @@ YAML: model, then a mode (thinking_on ...), then drafts: length.
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from infer_jax.catalog.foreign import read_yaml
 from infer_jax.errors import InputError
 from infer_jax.results.problems import refuse
-
-if TYPE_CHECKING:
-    from infer_jax.catalog.measurements.run import Speculation
 
 MAX_DRAFTS = 1000  # more than any engine tries at once
 
@@ -34,18 +29,6 @@ class AcceptanceCurve:
     mode: str
     lengths: tuple[tuple[int, float], ...]
 
-    def length(self, drafts: int) -> float:
-        """Tokens per pass with ``drafts`` drafts.
-
-        Raises:
-            InputError: not measured at that number of drafts.
-        """
-        table = dict(self.lengths)
-        if drafts not in table:
-            allowed = ", ".join(map(str, table))
-            raise InputError(f"acceptance of {self.model}", "drafts", drafts, allowed)
-        return table[drafts]
-
     @property
     def per_position(self) -> tuple[float, ...]:
         """Share of passes that accept at least j drafts, for j = 1, 2 ...: the curve's steps.
@@ -53,7 +36,7 @@ class AcceptanceCurve:
         length(j) - length(j - 1), with length(0) = 1: exact where a draft's acceptance does not
         depend on how many follow it. Published curves are measured anew for each j, so noise may
         make a step negative or larger than the one before; the steps are then those of the nearest
-        curve with falling steps.
+        curve with falling steps, by pools of adjacent violators.
 
         Raises:
             InputError: the curve does not hold every number of drafts from 1 up.
@@ -62,20 +45,11 @@ class AcceptanceCurve:
         if counts != list(range(1, len(counts) + 1)):
             allowed = "every number of drafts from 1 up"
             raise InputError(f"acceptance of {self.model}", "drafts", counts, allowed)
-        values = [1.0, *(tokens for _, tokens in self.lengths)]
-        return make_nonincreasing([b - a for a, b in pairwise(values)])
+        from scipy.optimize import isotonic_regression  # of jax's own requirements
 
-
-def make_nonincreasing(steps: list[float]) -> tuple[float, ...]:
-    """The nearest sequence that never rises, in [0, 1]: pools of adjacent violators.
-
-    >>> make_nonincreasing([0.8, 0.2, 0.4])
-    (0.8, 0.30000000000000004, 0.30000000000000004)
-    """
-    from scipy.optimize import isotonic_regression  # of jax's own requirements
-
-    found = isotonic_regression(steps, increasing=False).x
-    return tuple(np.clip(found, 0.0, 1.0).tolist())
+        lengths = np.array([1.0, *(tokens for _, tokens in self.lengths)])
+        falling = isotonic_regression(np.diff(lengths), increasing=False).x
+        return tuple(np.clip(falling, 0.0, 1.0).tolist())
 
 
 def read_acceptance(path: str | os.PathLike[str]) -> tuple[AcceptanceCurve, ...]:
@@ -119,25 +93,6 @@ def named_curve(text: str, model: str) -> AcceptanceCurve:
         allowed = f"one curve: {path}:{next(iter(curves))}, of {', '.join(curves)}"
         raise refuse("acceptance", text, allowed)
     return curves[names[0]]
-
-
-def curve_of(run: "Speculation", model: str = "") -> AcceptanceCurve:
-    """The curve that follows from vLLM's acceptance rates by position.
-
-    length(j) = 1 + the sum of the rates up to position j.
-
-    Raises:
-        InputError: no rates by position, or one outside of 0 to 1.
-    """
-    if not run.per_position:
-        raise InputError("speculation", "per_position", "missing", "acceptance rates by position")
-    total, lengths = 1.0, []
-    for drafts, rate in enumerate(run.per_position, 1):
-        if not 0.0 <= rate <= 1.0:
-            raise InputError("speculation", f"per_position[{drafts - 1}]", rate, "0 to 1")
-        total += rate
-        lengths.append((drafts, total))
-    return AcceptanceCurve(model, "measured", tuple(lengths))
 
 
 def _mapping(where: str, at: str, value: object) -> Mapping[str, object]:

@@ -62,13 +62,13 @@ def read_json(path: str | os.PathLike[str], largest: int = LARGEST) -> Parsed:
     return _object(where, json_of(where, text, largest, constant=refuse), "JSON")
 
 
-def read_toml(path: str | os.PathLike[str], largest: int = MAX_TABLE) -> dict[str, object]:
+def read_toml(path: str | os.PathLike[str]) -> dict[str, object]:
     """The TOML table in a file.
 
     Raises:
         InputError: unreadable, not TOML, too deep or of too many values.
     """
-    where, text = str(path), read_text(path, largest)
+    where, text = str(path), read_text(path, MAX_TABLE)
     for number, line in enumerate(text.split("\n"), 1):
         key = line.partition("=")[0] if "=" in line or line.lstrip()[:1] == "[" else ""
         if key.count(".") > MAX_PARTS and not re.match(r"[\s\[\]0-9.,+-]*$", key):
@@ -77,7 +77,7 @@ def read_toml(path: str | os.PathLike[str], largest: int = MAX_TABLE) -> dict[st
     return _object(where, _parsed(where, text, tomllib.loads, "TOML"), "TOML")
 
 
-def read_yaml(path: str | os.PathLike[str], largest: int = MAX_TABLE // 4) -> object:
+def read_yaml(path: str | os.PathLike[str]) -> object:
     """The content of a YAML file, every scalar as its text.
 
     Aliases are refused: with them a few lines stand for any number of values.
@@ -85,7 +85,7 @@ def read_yaml(path: str | os.PathLike[str], largest: int = MAX_TABLE // 4) -> ob
     Raises:
         InputError: PyYAML is not installed, unreadable, not YAML, an alias, too deep.
     """
-    where, text = str(path), read_text(path, largest)
+    where, text = str(path), read_text(path, MAX_TABLE // 4)
     yaml = load_optional(where, "yaml", "yaml")
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # makes texts, and no other object
 
@@ -166,15 +166,13 @@ def csv_rows(where: str, text: str, delimiter: str = ",") -> Iterator[tuple[int,
         raise InputError(where, "line 1", "an empty file", "comma-separated values below a header")
 
 
-def read_arrays(
-    path: str | os.PathLike[str], largest: int = LARGEST_ARRAYS
-) -> dict[str, np.ndarray]:
+def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     """The arrays by name of a file that ``numpy.savez`` wrote, uncompressed.
 
     Raises:
         InputError: unreadable, damaged, compressed, or of members that are larger than the file.
     """
-    where, data = str(path), read_bytes(path, largest)
+    where, data = str(path), read_bytes(path, LARGEST_ARRAYS)
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = archive.infolist()
