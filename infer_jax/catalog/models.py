@@ -110,8 +110,8 @@ def load_model(
         name = path.absolute().parent.name
     formats = {"quant": quant, "kv_dtype": kv_dtype, "family": family}
     arch, model_type, words = architecture(config, published, **formats)
-    notes, folder = tuple(config.notes), str(path.parent)
-    return Model(name, arch, model_type, str(path), words, notes, repository=folder)
+    folder = str(path.parent)
+    return Model(name, arch, model_type, str(path), words, tuple(config.notes), {}, folder)
 
 
 def _read_as(name_or_path: str | os.PathLike[str]) -> tuple[str | os.PathLike[str], str | None]:
@@ -179,16 +179,9 @@ def _read_bundled(name: str, quant: str | None, kv_dtype: str | None) -> Model:
     config, source = Facts(facts["config"], f"{name} (bundled)"), facts["source"]
     arch, model_type, words = architecture(config, quant=quant, kv_dtype=kv_dtype)
     repository = "/".join(source.removeprefix(HUB).split("/")[:2])
-    return Model(
-        name=facts["name"],
-        architecture=arch,
-        model_type=model_type,
-        source=source,
-        quantisation=words,
-        notes=tuple(config.notes),
-        published=facts["published"],
-        repository=facts.get("served", repository) if source.startswith(HUB) else "",
-    )
+    served = facts.get("served", repository) if source.startswith(HUB) else ""
+    notes, figures = tuple(config.notes), facts["published"]
+    return Model(facts["name"], arch, model_type, source, words, notes, figures, served)
 
 
 def _json(path: Path) -> Parsed:

@@ -138,17 +138,13 @@ def check_facts(where: str, values: Mapping[str, object]) -> dict[str, object]:
     Raises:
         InputError: an unknown name or a malformed value.
     """
-    facts = {name: value for name, value in values.items() if value is not None}
-    for name, value in facts.items():
-        if name not in FACTS:
-            raise InputError(where, name, value, f"a fact among {', '.join(FACTS)}")
-        if name in TEXTS:
-            if not isinstance(value, str) or not value:
-                raise InputError(where, name, value, "a text")
-            continue
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
-            raise InputError(where, name, value, "a number of at least 0")
-        facts[name] = float(value)
+    cells, facts = Cells(where, 0, values), dict[str, object]()
+    for name, value in values.items():
+        if value is not None and name not in FACTS:
+            raise cells.error(name, value, f"a fact among {', '.join(FACTS)}")
+        fact = cells.text(name) if name in TEXTS else cells.number(name)
+        if fact is not None:
+            facts[name] = fact
     return facts
 
 
