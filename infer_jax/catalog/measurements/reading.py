@@ -7,14 +7,7 @@ from pathlib import Path
 
 from infer_jax.catalog.cells import MAX_BYTES, Cells, contents
 from infer_jax.catalog.foreign import json_lines, read_json, read_toml
-from infer_jax.catalog.measurements import (
-    aiperf,
-    clients,
-    kernels,
-    logs,
-    silicon,
-    table,
-)
+from infer_jax.catalog.measurements import aiperf, clients, kernels, logs, silicon, table
 from infer_jax.catalog.measurements.run import NUMBERS, TEXTS, Run
 from infer_jax.errors import InputError
 
