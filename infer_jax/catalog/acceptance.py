@@ -1,4 +1,4 @@
-"""Acceptance of drafted tokens by published curves.
+"""Acceptance of drafted tokens: published curves, and vLLM's counts.
 
 An acceptance curve gives the mean tokens per verification (acceptance length: accepted drafts
 and the one the model samples itself) for each number of drafts. InferenceX publishes them as
@@ -8,12 +8,17 @@ YAML: model, then a mode (thinking_on ...), then drafts: length.
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from infer_jax.catalog.foreign import read_yaml
 from infer_jax.errors import InputError
 from infer_jax.results.problems import refuse
+
+if TYPE_CHECKING:
+    from infer_jax.catalog.measurements.run import Speculation
 
 MAX_DRAFTS = 1000  # more than any engine tries at once
 
@@ -93,6 +98,23 @@ def named_curve(text: str, model: str) -> AcceptanceCurve:
         allowed = f"one curve: {path}:{next(iter(curves))}, of {', '.join(curves)}"
         raise refuse("acceptance", text, allowed)
     return curves[names[0]]
+
+
+def curve_of(run: "Speculation", model: str = "") -> AcceptanceCurve:
+    """The curve that follows from vLLM's acceptance rates by position.
+
+    length(j) = 1 + the sum of the rates up to position j.
+
+    Raises:
+        InputError: no rates by position, or one outside of 0 to 1.
+    """
+    if not run.per_position:
+        raise InputError("speculation", "per_position", "missing", "acceptance rates by position")
+    for i, rate in enumerate(run.per_position):
+        if not 0.0 <= rate <= 1.0:
+            raise InputError("speculation", f"per_position[{i}]", rate, "0 to 1")
+    lengths = list(accumulate(run.per_position, initial=1.0))[1:]
+    return AcceptanceCurve(model, "measured", tuple(enumerate(lengths, 1)))
 
 
 def _mapping(where: str, at: str, value: object) -> Mapping[str, object]:

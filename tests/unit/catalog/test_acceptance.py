@@ -1,10 +1,11 @@
-"""Acceptance curves: read from YAML, their steps between 0 and 1."""
+"""Acceptance curves: read from YAML and from vLLM's counts, their steps between 0 and 1."""
 
 from pathlib import Path
 
 import pytest
 
-from infer_jax.catalog.acceptance import read_acceptance
+from infer_jax.catalog.acceptance import curve_of, read_acceptance
+from infer_jax.catalog.measurements import Speculation
 from infer_jax.errors import InputError
 
 CURVES = Path(__file__).resolve().parents[2] / "data" / "acceptance.yaml"
@@ -17,6 +18,16 @@ def test_curves_of_a_file():
     assert on.per_position == pytest.approx((0.8, 0.6, 0.2))
     # a third draft accepted more often than the second is noise: the two are pooled
     assert off.per_position == pytest.approx((0.9, 0.5, 0.5))
+
+
+def test_curve_of_vllms_counts():
+    curve = curve_of(Speculation(per_position=(0.7, 0.5)), "m")
+    assert [length for _, length in curve.lengths] == pytest.approx([1.7, 2.2])
+    assert curve.per_position == pytest.approx((0.7, 0.5))
+    with pytest.raises(InputError, match="per_position is missing"):
+        curve_of(Speculation())
+    with pytest.raises(InputError, match=r"per_position\[0\] is 1\.7"):
+        curve_of(Speculation(per_position=(1.7,)))
 
 
 @pytest.mark.parametrize(
