@@ -28,7 +28,7 @@ from infer_jax.design.sensitivity import elasticities, what_if
 from infer_jax.design.toml import DesignSpec, spec_of
 from infer_jax.estimators import Speculative, make
 from infer_jax.physics import decoder
-from infer_jax.physics.closed_form import fastest_instance
+from infer_jax.physics.network.collectives import fastest_instance
 from infer_jax.specs import Architecture, Plan, Workload
 from infer_jax.sweeps import Axis, Best, Constraint, Space
 from infer_jax.sweeps.paths import Point

@@ -16,8 +16,7 @@ from experiments._economics.tables import BANDWIDTH, hops, reads
 from infer_jax.catalog.published import economics_hardware, economics_model
 from infer_jax.estimators import Economics
 from infer_jax.physics import decoder, feedforward
-from infer_jax.physics.closed_form import fastest_instance
-from infer_jax.physics.network.collectives import Link, nccl_protocols, nccl_tree
+from infer_jax.physics.network.collectives import Link, fastest_instance, nccl_protocols, nccl_tree
 from infer_jax.specs import Architecture, ForwardPass, Plan
 
 PING = 0.1  # s: the round trip that makes a faster prefill pointless (Section 4.3)

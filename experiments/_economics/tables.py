@@ -16,7 +16,7 @@ from experiments._report import show, verdict
 from infer_jax.catalog.published import economics_model
 from infer_jax.estimators import Economics
 from infer_jax.physics import decoder
-from infer_jax.physics.closed_form import fastest_instance
+from infer_jax.physics.network.collectives import fastest_instance
 
 TITLES = {
     1: "most tokens/s and its instance, weights and all-reduce latency only",

@@ -24,7 +24,7 @@ from experiments._offloading.measured import (
 from experiments._report import show, verdict
 from infer_jax.estimators.offloading import Offloading
 from infer_jax.estimators.offloading.published import GIB, READ
-from infer_jax.physics.memory import offloading
+from infer_jax.physics.memory import tiers
 
 ALLOWED = 0.30
 MEMORY = 200 * GIB  # of the CPU, to which all is swapped
@@ -192,13 +192,13 @@ def print_schedules() -> dict[str, tuple[float, float]]:
     for model, prompt, tokens in CASES:
         layers, width, _ = SHAPES[model]  # bytes of weights of a layer, a hidden state, a cache
         sizes = (24.0 * width**2, 2.0 * width, 4.0 * width)
-        g = offloading.Graph(layers, prompt, tokens, *sizes)
-        small = offloading.zigzag_block(g, MEMORY)
-        large = offloading.diagonal_block(g, MEMORY)
+        g = tiers.Graph(layers, prompt, tokens, *sizes)
+        small = tiers.zigzag_block(g, MEMORY)
+        large = tiers.diagonal_block(g, MEMORY)
         name = f"{model} {prompt} + {tokens}"
         blocks[name] = (float(small), float(large))
-        least = offloading.zigzag_over_optimal(prompt, tokens)
-        traffic = (offloading.cache_traffic(g, 1), offloading.hidden_traffic(g, 1))
+        least = tiers.zigzag_over_optimal(prompt, tokens)
+        traffic = (tiers.cache_traffic(g, 1), tiers.hidden_traffic(g, 1))
         weights, cache, hidden = (x / GIB for x in (g.layers * g.weights, *traffic))
         ratios = (f"{small:.2f}", f"{large:.2f}", f"{large / small:.4f}", f"{least:.4f}")
         rows.append((name, *ratios, f"{weights:.1f}", f"{cache:.2f}", f"{hidden:.3f}"))

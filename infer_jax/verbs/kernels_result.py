@@ -9,7 +9,7 @@ from infer_jax.compiling import once
 from infer_jax.estimators import Estimate
 from infer_jax.estimators.estimate import decode_context
 from infer_jax.estimators.kernels import Kernels, KernelsPlan
-from infer_jax.estimators.kernels.profile import account, rows
+from infer_jax.estimators.kernels.model import account, rows
 from infer_jax.plots.bars import Panel, plot_bars
 from infer_jax.plots.rendering import FigureResult
 from infer_jax.plots.style import Figure

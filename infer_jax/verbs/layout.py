@@ -53,7 +53,7 @@ def layout(
     >>> best.fastest["layout"], best.fastest["attention"]
     ('wg_xyz', 'batch')
     """
-    from infer_jax.estimators.partitioning.search import evaluate_layouts
+    from infer_jax.estimators.partitioning.model import evaluate_layouts
     from infer_jax.verbs import inputs, layout_result as own
 
     if phase not in PHASES:

@@ -9,7 +9,7 @@ import numpy as np
 from infer_jax.compiling import once
 from infer_jax.design.sensitivity import Elasticity, analyser, outputs_without_power
 from infer_jax.estimators import VARIANTS, Estimate, Estimator, Trust
-from infer_jax.estimators.kernels.profile import kernel_passes, rows
+from infer_jax.estimators.kernels.model import kernel_passes, rows
 from infer_jax.estimators.known_errors import pools as trust_of_pools
 from infer_jax.estimators.registry import variant
 from infer_jax.footprint import EngineSettings, StartupMemory, memory as startup_memory

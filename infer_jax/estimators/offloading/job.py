@@ -15,8 +15,7 @@ from jax import Array
 from infer_jax.estimators.offloading.plan import Offload
 from infer_jax.physics import attention as att, layers as table
 from infer_jax.physics.decoder import total
-from infer_jax.physics.memory.offloading import diagonal_tokens, padding_ratio
-from infer_jax.physics.memory.tiers import Placement
+from infer_jax.physics.memory.tiers import Placement, diagonal_tokens, padding_ratio
 from infer_jax.specs import (
     Architecture,
     Experts,

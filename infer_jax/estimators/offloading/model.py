@@ -29,8 +29,7 @@ from infer_jax.estimators.offloading.job import Job, Peaks, Terms, job, largest,
 from infer_jax.estimators.offloading.placing import best_placement
 from infer_jax.estimators.offloading.plan import Offload
 from infer_jax.physics.cost import usd_per_million_tokens
-from infer_jax.physics.memory.offloading import grouped_bytes
-from infer_jax.physics.memory.tiers import Moved, Placement
+from infer_jax.physics.memory.tiers import Moved, Placement, grouped_bytes
 from infer_jax.specs import (
     Architecture,
     Hardware,

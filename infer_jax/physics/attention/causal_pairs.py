@@ -1,7 +1,8 @@
 """How many pairs of query and key does a causal pass have?
 
 Summed over positions, as GPUs compute them, and with tokens as a continuum, without the half token
-that the sum adds."""
+that the sum adds.
+"""
 
 import jax.numpy as jnp
 from jax import Array

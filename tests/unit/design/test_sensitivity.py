@@ -6,7 +6,7 @@ import pytest
 
 from infer_jax.design import analyser, changed, elasticities, what_if
 from infer_jax.errors import InputError
-from infer_jax.physics.closed_form import fastest_instance
+from infer_jax.physics.network.collectives import fastest_instance
 from infer_jax.specs import Plan, Workload
 from infer_jax.sweeps.paths import Point
 from tests.unit.design.bowls import Bowl, hardware

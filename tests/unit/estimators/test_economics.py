@@ -8,7 +8,7 @@ import pytest
 from infer_jax.catalog.published import economics_hardware, economics_model
 from infer_jax.errors import InputError
 from infer_jax.estimators import Economics, make
-from infer_jax.physics.closed_form import fastest_instance
+from infer_jax.physics.network.collectives import fastest_instance
 from infer_jax.specs import ForwardPass, Plan
 from tests.unit.estimators.compiled import step
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from infer_jax.physics.closed_form import fastest_instance
+from infer_jax.physics.network.collectives import fastest_instance
 from infer_jax.physics.pareto import frontier_rows
 
 from .derivatives import agree_at, finite_at

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from infer_jax.physics.memory.offloading import (
+from infer_jax.physics.memory.tiers import (
     Graph,
     cache_traffic,
     diagonal_block,
