@@ -8,12 +8,16 @@ box by box of that relative size, and a box keeps its best point. All three are 
 orders, so the maximal points of a union come from the maximal points of its parts.
 
 A device knows the frontier as it was when its segment began; it drops the lanes that this beats and
-hands the others to the host, which merges them (``front.py``). So every lane costs the same, and a
-segment ends early where more lanes are left than fit.
+hands the others to the host, which merges them (``Front``). So every lane costs the same, and a
+segment ends early where more lanes are left than fit. On the host a merge with two objectives is a
+sort and a scan, O(n log n) in the new rows and O(n) in the old ones; with more, blocks of rows are
+compared, and only blocks whose best corner could beat something. It ends within about a second at
+the sizes allowed, so that a sweep can be saved and stopped after it.
 """
 
 import dataclasses
 import math
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -23,12 +27,12 @@ from jax import Array, lax
 from jax.typing import DTypeLike
 
 from infer_jax.errors import InputError
-from infer_jax.sweeps.digits import Numbers, before
-from infer_jax.sweeps.front import Front
+from infer_jax.physics.pareto import descents
+from infer_jax.sweeps.digits import Numbers, before, to_index
 from infer_jax.sweeps.reducers import Chunk, Mask, Per, Reducer, Rows, State, parse
 from infer_jax.typed_jax import fori_loop
 
-BLOCK = 128  # known rows compared with the lanes at a time
+BLOCK, HOST_BLOCK = 128, 256  # known rows compared with the lanes at a time, rows on the host
 START = 2048  # capacity for known rows of the first program
 GROWTH = 32  # the next program has this many times the capacity
 # For two objectives, and for more: rows that one device hands over at once, and most rows of a
@@ -38,6 +42,132 @@ NEW_ROWS = (2**16, 2**13)
 MAX_ROWS = (2**20, 2**16)
 MARGIN = 4e-5  # twice the relative error that the contract tests allow a float32 time
 WHOLE = 2**24  # counts below it are exact in float32
+# (objective, values) -> values at which other rows are beaten
+Push = Callable[[int, np.ndarray], np.ndarray]
+Pairs = tuple[np.ndarray, np.ndarray]  # rows, and rows that beat them unless both are equal
+
+
+@dataclasses.dataclass(frozen=True)
+class Front:
+    """A frontier on the host; its columns: position of ``per``, objectives, ties, index words.
+
+    Rows are sorted by position and first objective. Among rows equal in all objectives, the first
+    by ties and index is kept. ``push`` gives a margin; without it the frontier is exact.
+    """
+
+    columns: tuple[np.ndarray, ...]
+    keys: int
+    words: int
+    push: Push | None = None
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def take(self, chosen: np.ndarray) -> "Front":
+        """The chosen rows: by their numbers in that order, or those that a mask marks."""
+        return dataclasses.replace(self, columns=tuple(c[chosen] for c in self.columns))
+
+    @property
+    def ids(self) -> np.ndarray:
+        """The index of each row: an integer, or bytes where 64 bits do not hold it."""
+        words = self.columns[-self.words :]
+        if len(words) > 2:
+            table = np.ascontiguousarray(np.stack(words, -1).astype(">u4"))
+            return table.view(f"V{4 * len(words)}").ravel()
+        total = np.zeros(len(self), np.uint64)
+        for word in words:
+            total = total << np.uint64(32) | word.astype(np.uint64)
+        return total
+
+    def index(self) -> list[int]:
+        """The indices in order of position, objectives, ties and index."""
+        columns = [c.tolist() for c in self.sort_rows().columns[-self.words :]]
+        return [to_index(words) for words in zip(*columns, strict=True)]
+
+    def sort_rows(self) -> "Front":
+        """All rows in the order of their columns, each index once."""
+        rows = self.take(np.lexsort(self.columns[::-1]))
+        _, first = np.unique(rows.ids, return_index=True)
+        return rows if len(first) == len(rows) else rows.take(np.sort(first))
+
+    def merged(self, fresh: "Front") -> "Front":
+        """The frontier of these rows (already a frontier) and fresh ones in any order."""
+        fresh = fresh.sort_rows()
+        fresh = fresh.take(~beaten(fresh, fresh))
+        if len(self):
+            fresh = fresh.take(~np.isin(fresh.ids, self.ids))
+            fresh = fresh.take(~beaten(fresh, self))
+        if not len(fresh):
+            return self
+        left = self.take(~beaten(self, fresh))
+        both = [np.concatenate(pair) for pair in zip(left.columns, fresh.columns, strict=True)]
+        rows = dataclasses.replace(self, columns=tuple(both))
+        return rows.take(np.argsort(_paired(both[0], both[1]), kind="stable"))
+
+    def pushed(self, at: int) -> np.ndarray:
+        """By row, the value of an objective at and beyond which the row beats others."""
+        return self.columns[1 + at] if self.push is None else self.push(at, self.columns[1 + at])
+
+    def stairs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """The frontier of two objectives as steps; each beats what is at or beyond both its values.
+
+        By step: position, first and second objective, and the row that has the second one.
+        """
+        first = self.pushed(0)
+        order = np.argsort(_paired(self.columns[0], first), kind="stable")
+        owner, first, second = self.columns[0][order], first[order], self.pushed(1)[order]
+        new = descents(_paired(-owner, second))  # restarts with each position
+        row = np.maximum.accumulate(np.where(new, np.arange(len(new)), 0))
+        return owner, first, second[row], order[row]
+
+
+def beaten(rows: Front, by: Front) -> np.ndarray:
+    """Which rows some row of ``by`` beats."""
+    lost = np.zeros(len(rows), bool)
+    if not len(rows) or not len(by):
+        return lost
+    keys, ties = slice(1, 1 + rows.keys), slice(1 + rows.keys, None)
+    for lane, who in _below_stairs(rows, by) if rows.keys == 2 else _in_blocks(rows, by, lost):
+        same = np.ones(len(lane), bool)
+        for x, y in zip(rows.columns[keys], by.columns[keys], strict=True):
+            same &= x[lane] == y[who]
+        first = before([c[who] for c in by.columns[ties]], [c[lane] for c in rows.columns[ties]])
+        lost[lane[~same | first]] = True
+    return lost
+
+
+def _paired(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Two columns as complex numbers, which NumPy compares by the first and then by the second."""
+    pair = np.empty(len(a), np.complex128)
+    pair.real, pair.imag = a, b
+    return pair
+
+
+def _below_stairs(rows: Front, by: Front) -> Iterator[Pairs]:
+    """Rows at or beyond the step before them, with the row of that step."""
+    owner, first, second, row = by.stairs()
+    mine, x, y = rows.columns[:3]
+    at = np.searchsorted(_paired(owner, first), _paired(mine, x), side="right") - 1
+    last = np.maximum(at, 0)
+    lane = np.flatnonzero((at >= 0) & (owner[last] == mine) & (second[last] <= y))
+    yield lane, row[last[lane]]
+
+
+def _in_blocks(rows: Front, by: Front, lost: np.ndarray) -> Iterator[Pairs]:
+    """Rows that are not lost, with a row at or before each in all objectives; block by block."""
+    pushed, keys = [by.pushed(i) for i in range(by.keys)], slice(1, 1 + rows.keys)
+    for start in range(0, len(by), HOST_BLOCK):
+        some, left = slice(start, start + HOST_BLOCK), np.flatnonzero(~lost)
+        owner, mine = by.columns[0][some], rows.columns[0][left]
+        reached = (owner.min() <= mine) & (owner.max() >= mine)
+        for push, x in zip(pushed, rows.columns[keys], strict=True):
+            reached &= push[some].min() <= x[left]
+        lanes = left[reached]
+        hit = owner[:, None] == rows.columns[0][lanes]
+        for push, x in zip(pushed, rows.columns[keys], strict=True):
+            hit &= push[some][:, None] <= x[lanes]
+        at, lane = np.nonzero(hit)
+        yield lanes[lane], at + start
 
 
 @dataclasses.dataclass(frozen=True, init=False)
@@ -143,13 +273,11 @@ class Pareto(Reducer):
 
     def _padded(self, *columns: np.ndarray) -> tuple[np.ndarray, ...]:
         """Columns of the program's capacity, which end in values that beat nothing."""
-
-        def last(x: np.ndarray) -> float:
-            return np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).max
-
-        ends = [(0, self.capacity - len(x)) for x in columns]
-        pairs = zip(columns, ends, strict=True)
-        return tuple(np.pad(x, end, constant_values=last(x)) for x, end in pairs)
+        padded: list[np.ndarray] = []
+        for x in columns:
+            last = np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).max
+            padded.append(np.append(x, np.full(self.capacity - len(x), last, x.dtype)))
+        return tuple(padded)
 
     def absorb(self, state: State, chunk: Chunk) -> State:
         """The state with a chunk's feasible lanes that no known row beats."""

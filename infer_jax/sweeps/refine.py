@@ -10,8 +10,7 @@ import numpy as np
 from jax import Array
 
 from infer_jax.compiling import host_device, quick, wide
-from infer_jax.sweeps.front import Front
-from infer_jax.sweeps.pareto import Pareto
+from infer_jax.sweeps.pareto import Front, Pareto
 from infer_jax.sweeps.paths import Point, numbers
 from infer_jax.sweeps.preparing import Part, Prepared
 from infer_jax.sweeps.program import Evaluated, Evaluation, Extent, answers, flat_index, precise

@@ -13,8 +13,7 @@ from jax.typing import ArrayLike, DTypeLike
 
 from infer_jax.errors import InputError
 from infer_jax.sweeps import refine
-from infer_jax.sweeps.front import Front
-from infer_jax.sweeps.pareto import Pareto
+from infer_jax.sweeps.pareto import Front, Pareto
 from infer_jax.sweeps.paths import Tree
 from infer_jax.sweeps.preparing import Prepared
 from infer_jax.sweeps.program import LANES, SPLIT, gather_rows, precise
