@@ -67,6 +67,7 @@ OptimiserState = Any  # a pytree that its optimiser alone knows
 Aux = TypeVar("Aux")
 Trace = tuple[Array, Array, Array]  # by step: objective, worst excess, values
 METHODS = ("adam", "lbfgs")
+ROUNDS = 8  # at most, each of an equal share of the steps
 MAX_TEMPERATURE = 0.3  # the first temperature of a smoothed estimator
 FAST, SLOW = 0.25, 0.02  # Adam's first and last step, in logits
 MIN_GAIN = 1e-4  # two rounds that gain less than this share end the search
@@ -108,7 +109,6 @@ class AscentPath:
     free: np.ndarray
     digits: np.ndarray
     gradients: int
-    seconds: float
 
     @property
     def ends(self) -> np.ndarray:
@@ -125,7 +125,6 @@ def ascend(
     limits: np.ndarray,
     *,
     steps: int = 160,
-    rounds: int = 8,
     method: str = "adam",
     progress: Callable[[AscentProgress], None] | None = None,
 ) -> AscentPath:
@@ -136,26 +135,24 @@ def ascend(
     """
     if method not in METHODS:
         raise InputError("codesign", "method", method, " or ".join(METHODS))
-    length, sign = max(1, steps // rounds), problem.signs[problem.keep.by]
+    length, sign = max(1, steps // ROUNDS), problem.signs[problem.keep.by]
     with jax.enable_x64(True):
         started = time.perf_counter()
-        optimiser = _optimiser(method, length * rounds)
-        key = (method, length, rounds)
+        optimiser = _optimiser(method, length * ROUNDS)
+        key = (method, length)
         if key not in problem.compiled:
             run = partial(_round, problem, optimiser, method, length)
             options = of_gradients(jax.default_backend())
             problem.compiled[key] = jax.jit(run, compiler_options=options)
         run = problem.compiled[key]
-        start = jnp.asarray(free)
-        fresh = jax.tree.map(
-            lambda x: jnp.broadcast_to(x, (len(free), *jnp.shape(x))), begin(problem.excesses)
-        )
-        lanes = Restart(
-            start, jnp.asarray(digits, jnp.int32), fresh, jax.vmap(optimiser.init)(start)
-        )
+
+        def restart(free: Array, digits: Array) -> Restart:
+            return Restart(free, digits, begin(problem.excesses), optimiser.init(free))
+
+        lanes = jax.vmap(restart)(jnp.asarray(free), jnp.asarray(digits, jnp.int32))
         traces, gradients, best = [], 0, []
-        for i in range(rounds):
-            share = i / max(1, rounds - 1)
+        for i in range(ROUNDS):
+            share = i / (ROUNDS - 1)
             temperature = MAX_TEMPERATURE * (MIN_TEMPERATURE / MAX_TEMPERATURE) ** share
             lanes, trace, counted = run(lanes, jnp.asarray(temperature), limits)
             traces.append([np.asarray(x) for x in trace])
@@ -166,14 +163,13 @@ def ascend(
             if progress is not None:
                 now = float(np.exp(sign * best[-1])) if good.size else np.nan
                 seconds = time.perf_counter() - started
-                progress(AscentProgress(i + 1, rounds, now, float(excess.min()), seconds))
+                progress(AscentProgress(i + 1, ROUNDS, now, float(excess.min()), seconds))
             # where no restart keeps the limits now, they are still on their way
             if i > 1 and np.all(np.isfinite(best[-3:])) and best[-3] - min(best[-2:]) < MIN_GAIN:
                 break
         objective, excess, values = (np.concatenate(x) for x in zip(*traces, strict=True))
         ended = np.asarray(lanes.free), np.asarray(lanes.digits)
-        seconds = time.perf_counter() - started
-        return AscentPath(objective, excess, values, *ended, gradients, seconds)
+        return AscentPath(objective, excess, values, *ended, gradients)
 
 
 def with_slope(

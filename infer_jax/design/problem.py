@@ -150,7 +150,7 @@ class DesignProblem:
         return scored
 
     @cached_property
-    def compiled(self) -> dict[tuple[str, int, int], Callable[..., Any]]:
+    def compiled(self) -> dict[tuple[str, int], Callable[..., Any]]:
         """Rounds of ascent of this problem that were compiled before."""
         return {}
 

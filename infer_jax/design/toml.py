@@ -239,14 +239,12 @@ def _free_axis(where: str, field: str, name: str, bounds: object) -> Axis:
         if not all(is_number(x) for x in axis.steps):
             raise InputError(where, field, bounds, "numbers")
         return axis
-    ends = (
-        bounds if is_list(bounds) and len(bounds) == 2 and all(map(is_number, bounds)) else [1, 0]
-    )
-    if not ends[0] < ends[1]:
+    numbers = bounds if is_list(bounds) and all(map(is_number, bounds)) else []
+    if len(numbers) != 2 or not numbers[0] < numbers[1]:
         allowed = "[low, high], or an axis such as { values = [1, 2, 4] }"
         raise InputError(where, field, bounds, allowed)
+    low, high = numbers
     try:
-        low, high = ends
         return Axis.log(low, high, 65) if name == "tokens" else free_axis(name, low, high)
     except InputError as error:
         raise InputError(where, field, bounds, error.allowed) from None

@@ -1,7 +1,7 @@
 """The picture of a sweep's result: a frontier, a map, points, lines or bars, and its words."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -109,8 +109,7 @@ class SweepChart:
     units: Mapping[str, str]
     axes: tuple[str, ...]
     answer: Answer | None
-    title: str = ""
-    caption: str = ""
+    wording: Words = field(default_factory=lambda: Words(title="", caption=""))
 
     def figure(self) -> "Figure":
         """The picture that suits the terms and axes of the result.
@@ -130,7 +129,7 @@ class SweepChart:
         if isinstance(self.reducer, Pareto) and {"speed", "cost"} <= set(terms):
             speed, cost = self.columns["speed"], self.columns["cost"]
             curves = {name: Curve(speed[x], cost[x]) for name, x in self.systems.items()}
-            return plot_frontier(curves, **self._words)
+            return plot_frontier(curves, **self.wording)
         if isinstance(self.reducer, Everything):
             if self._is_grid:
                 return self._maps(terms[0])
@@ -159,15 +158,11 @@ class SweepChart:
         """Axes of numbers that take several values."""
         return [name for name in self.varied if self.columns[name].dtype.kind in "iuf"]
 
-    @property
-    def _words(self) -> Words:
-        return {"title": self.title, "caption": self.caption}
-
     def _points(self, across: str, up: str) -> "Figure":
         """One term over another or over an axis, a series for each system."""
         x, y = self._printed(across), self._printed(up)
         series = {name: (x[rows], y[rows]) for name, rows in self.systems.items()}
-        return plot_points(series, labels=(self._label(across), self._label(up)), **self._words)
+        return plot_points(series, labels=(self._label(across), self._label(up)), **self.wording)
 
     @property
     def _is_grid(self) -> bool:
@@ -189,7 +184,7 @@ class SweepChart:
             maps[name] = np.full((len(rows), len(columns)), np.nan)
             maps[name][row[own], column[own]] = self._printed(term)[own]
         sides = {self._label(first): rows, self._label(second): columns}
-        return plot_maps(maps, sides, term=self._label(term), **self._words)
+        return plot_maps(maps, sides, term=self._label(term), **self.wording)
 
     def _cloud(self, across: str, up: str) -> "Figure":
         """A density plot of the points, and the frontier of each system over it."""
@@ -203,7 +198,7 @@ class SweepChart:
             best = frontier_rows(signs[0] * x[own], signs[1] * y[own])
             fronts[name] = x[own][best], y[own][best]
         labels = self._label(across), self._label(up)
-        return plot_cloud((x, y), fronts, labels=labels, **self._words)
+        return plot_cloud((x, y), fronts, labels=labels, **self.wording)
 
     def _bars(self, term: str) -> "Figure":
         """The first rows as bars of the term, named by their axes."""
@@ -212,7 +207,7 @@ class SweepChart:
             cells = {n.rpartition(".")[2]: self.columns[n][i].item() for n in self.varied}
             texts = [x if isinstance(x, str) else f"{n} {digits(x)}" for n, x in cells.items()]
             bars[words(f"{i + 1}. {', '.join(texts)}")] = {term: float(self._printed(term)[i])}
-        return plot_bars([Panel("", self._label(term), bars)], **self._words)
+        return plot_bars([Panel("", self._label(term), bars)], **self.wording)
 
     def _histogram(self, answer: Answer) -> "Figure":
         """Points between edges as bars; those below and beyond are the first and the last."""
@@ -225,7 +220,7 @@ class SweepChart:
         labels = [f"below {edges[0]}", *between, f"{edges[-1]} and more"]
         counts = zip(labels, answer["counts"], strict=True)
         bars = {label: {"points": float(n)} for label, n in counts}
-        return plot_bars([Panel(name, "points", bars)], **self._words)
+        return plot_bars([Panel(name, "points", bars)], **self.wording)
 
     def _label(self, name: str) -> str:
         """A column by the words of the field, and its unit as it is printed."""

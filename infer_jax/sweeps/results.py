@@ -17,6 +17,7 @@ from infer_jax.estimators import Estimate, Trust
 from infer_jax.estimators.known_errors import BORROWED
 from infer_jax.on_demand import load_optional
 from infer_jax.plots.rendering import FigureResult, date_caption
+from infer_jax.plots.style import Words
 from infer_jax.results import Column as Heading, Notes, Result, Section, Table, option, table
 from infer_jax.results.numbers import digits
 from infer_jax.specs import outputs
@@ -233,11 +234,10 @@ class SweepResult(FigureResult):
         from infer_jax.sweeps.chart import SweepChart, caption_of, title_of
 
         ready, axes = self.ready, tuple(self.axes(0)) if len(self) else ()
+        caption = caption_of(ready, int(self.provenance["counts"]["feasible"]))
         title = title_of(ready, answer=self.answer is not None)
-        caption = date_caption(caption_of(ready, int(self.provenance["counts"]["feasible"])))
-        chart = SweepChart(
-            ready.reducer, self.columns, self.units, axes, self.answer, title, caption
-        )
+        words: Words = {"title": title, "caption": date_caption(caption)}
+        chart = SweepChart(ready.reducer, self.columns, self.units, axes, self.answer, words)
         return chart.figure()
 
 
