@@ -7,7 +7,7 @@ estimator's coefficients are known to the estimator alone; here only their units
 import dataclasses
 import difflib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from infer_jax.catalog import units
@@ -91,18 +91,8 @@ class Sheet:
                 fields = {name: meta["unit"] for name, meta in declared.items()}
                 raise self._unknown(key, fields, list(known), part)
             name, factor = known[key]
-            at = f"{part}{key}"
-
-            def convert(raw: float, at=at, name=name, factor=factor) -> float:
-                try:
-                    value = float(value_of(cls, name, raw * factor, self.where))
-                except InputError as error:
-                    raise self.error(at, raw, error.allowed) from None
-                if cls is Chip and value == 0.0:  # every estimator divides by these
-                    raise self.error(at, raw, "a number above 0")
-                return value
-
-            self._enter(at, f"{part}{name}", entry, declared[name]["unit"], factor, convert)
+            unit = declared[name]["unit"]
+            self._enter(f"{part}{key}", f"{part}{name}", entry, unit, factor, cls)
 
     def take_coefficients(self, body: Mapping[str, object], table: str) -> None:
         """Enter the coefficients of an estimator, in SI.
@@ -134,7 +124,7 @@ class Sheet:
                 raise self.error(at, "in an unknown unit", f"names ending in {rates}")
             name, factor = parts
             unit = units.unit_of(key[len(name) :].removeprefix("_"))
-            self._enter(at, f"{table}.{name}", entry, unit, factor, lambda raw, by=factor: raw * by)
+            self._enter(at, f"{table}.{name}", entry, unit, factor)
 
     def _enter(
         self,
@@ -143,9 +133,11 @@ class Sheet:
         entry: object,
         unit: str,
         factor: float,
-        convert: Callable[[float], float],
+        cls: type[Spec] | None = None,
     ) -> None:
         """Enter a number of ``factor`` SI units, found ``at`` a key; its base's interval goes.
+
+        ``cls`` declares the bounds of a field of the hardware; a coefficient has none.
 
         Raises:
             InputError: no number, no source, or out of bounds.
@@ -173,11 +165,17 @@ class Sheet:
         notes = [f"80 % interval {ends[0]:.4g} to {ends[1]:.4g}"] if ends else []
         notes += [self.text(f"{at}.note", entry["note"])] if "note" in entry else []
         raw = float(raw)
-        value = convert(raw)
+        value = raw * factor
+        if cls is not None:
+            try:
+                value = float(value_of(cls, field.rpartition(".")[2], value, self.where))
+            except InputError as error:
+                raise self.error(at, raw, error.allowed) from None
+            if cls is Chip and value == 0.0:  # every estimator divides by these
+                raise self.error(at, raw, "a number above 0")
         if not math.isfinite(value):
             raise self.error(at, raw, "a finite number")
-        fitted = "." in field and field.partition(".")[0] not in PARTS
-        allowed = units.bounds_broken(field, unit, raw, factor, fitted)
+        allowed = units.bounds_broken(field, unit, raw, factor, cls is None)
         if allowed and field not in self.unchecked:
             meant = f'or unchecked = ["{field}"], if it is meant'
             raise self.error(at, raw, f"{allowed}, as of any machine that there is; {meant}")
