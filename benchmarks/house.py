@@ -64,14 +64,14 @@ PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 LIMITS = {
     "lines of code of the front": 9_743,
     "lines of code of the front without what stands apart": 6_999,
-    "lines of code of the package": 41_332,
-    "lines of code of the package without what stands apart": 34_787,
+    "lines of code of the package": 41_329,
+    "lines of code of the package without what stands apart": 34_784,
     "lines of code of kernels": 551,
     "lines of code of launch and measure": 817,
     "lines of code of chips": 2_065,
     "lines of code of fleets": 3_112,
-    "lines of the package": 72_126,
-    "lines of the package without what stands apart": 60_530,
+    "lines of the package": 72_124,
+    "lines of the package without what stands apart": 60_528,
     "files of the package": 421,
     "files of the package without what stands apart": 343,
     "lines of experiments": 11_430,
@@ -81,7 +81,7 @@ LIMITS = {
     "functions and classes with bare names": 15,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 56,
-    "functions that ij.plan runs through": 247,
+    "functions that ij.plan runs through": 246,
 }
 PLAN = """
 import sys
