@@ -178,7 +178,7 @@ def calibrated(rows: Sequence[PooledRow], programs: dict[tuple, dict] | None = N
     problem.programs.update(shared)
     problem.programs["slope"] = functools.partial(slopes, stacked)
     weights = np.ones(times.size)
-    ends, _ = problem.solve(problem.starts(1, 0.0, 0), weights, server.STEPS)
+    ends, _ = problem.solve(problem.starts(), weights, server.STEPS)
     left_out = server.times_left_out(problem, ends[0], weights, len(rows))
     assert left_out is not None
     share = server.STEP_SHARES[server.step_index(times, left_out)]

@@ -221,7 +221,7 @@ def ship(path: Path, rows: Sequence[PooledRow]) -> None:
     """Fit all rows and write the file that the package reads."""
     found = with_watts(rows)
     made, counted, groups = problem(found.timed), weights(found), found.groups
-    ends, _ = made.solve(made.starts(1, 0.0, 0), counted, STEPS)
+    ends, _ = made.solve(made.starts(), counted, STEPS)
     fit = at(made, ends[0], counted)
     used, shipped = counted > 0, files("infer_jax.catalog") / "published" / "power.toml"
     head, _, _ = shipped.read_text(encoding="utf-8").partition("\n[shares")

@@ -181,7 +181,7 @@ def run(
     if not folds or not all(fold.seen.any() for fold in folds):
         raise InputError("validation", "--split", way, "rows of two kinds of it or more")
     made, begin = likelihood.problem(times), time.perf_counter()
-    start, _ = made.solve(made.starts(1, 0.0, 0), likelihood.weights(times), likelihood.STEPS)
+    start, _ = made.solve(made.starts(), likelihood.weights(times), likelihood.STEPS)
     _report.say(f"fit of {len(times.seconds)} times of {len(rows)} rows", begin)
     count = len(times.seconds)
     found, twin = Predicted.empty(count), np.zeros(count, bool)

@@ -51,11 +51,12 @@ def random_groups(
     if len(kinds) < 2 or not 0.0 < share < 1.0:
         allowed = "two groups or more and a share between 0 and 1"
         raise InputError("fit", "random groups", f"{len(kinds)} groups, share {share}", allowed)
-    index = {kind: i for i, kind in enumerate(kinds)}
-    of = np.asarray([index[g] for g in groups])
     count = min(max(round(share * len(kinds)), 1), len(kinds) - 1)
-    draws = (np.random.default_rng(s).permutation(len(kinds))[:count] for s in range(seeds))
-    return {f"seed {s}": np.isin(of, drawn) for s, drawn in enumerate(draws)}
+    masks = {}
+    for seed in range(seeds):
+        drawn = {kinds[i] for i in np.random.default_rng(seed).permutation(len(kinds))[:count]}
+        masks[f"seed {seed}"] = np.asarray([group in drawn for group in groups])
+    return masks
 
 
 def cross_validate(
@@ -78,7 +79,7 @@ def cross_validate(
         InputError: a fold without rows to fit, or as ``fit``.
     """
     counted = problem.weighted(weights)
-    begin = problem.starts(1, 0.0, 0) if starts is None else starts
+    begin = problem.starts() if starts is None else starts
     for name, inside in folds.items():
         weight = np.where(inside, 0.0, counted)
         if not weight.any():
@@ -140,6 +141,6 @@ def bootstrap(
     member = np.stack(list(inside.values()))
     random = np.random.default_rng(seed)
     picked = random.multinomial(len(member), np.full(len(member), 1.0 / len(member)), size=draws)
-    begin = problem.starts(1, 0.0, 0) if start is None else start
+    begin = problem.starts() if start is None else start
     ends, _ = problem.solve(begin, picked @ member * problem.weighted(weights), steps)
     return ends

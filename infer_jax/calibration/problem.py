@@ -150,7 +150,7 @@ class FitProblem:
             raise InputError("fit", "weights", "negative or not finite", "numbers of at least 0")
         return np.broadcast_to(numbers, self.data.shape)
 
-    def starts(self, count: int, spread: float, seed: int) -> Array:
+    def starts(self, count: int = 1, spread: float = 0.0, seed: int = 0) -> Array:
         """The tree's own values, and points at random around them."""
         noise = np.random.default_rng(seed).normal(size=(count, len(self.chosen.names)))
         noise[0] = 0.0

@@ -176,7 +176,7 @@ def solve(
         scale=np.repeat(scales, times.shape[1]),
         tolerance=TOLERANCE,
     )
-    ends, _ = problem.solve(problem.starts(1, 0.0, 0), weights, STEPS)
+    ends, _ = problem.solve(problem.starts(), weights, STEPS)
     return problem, at(problem, ends[0], weights, clusters=clusters)
 
 

@@ -57,25 +57,22 @@ def score(
     """
     if not len(measured):
         raise InputError("score", "rows", "none", "at least one")
-    ratio = np.asarray(predicted) / measured
+    predicted, measured = np.asarray(predicted), np.asarray(measured)
+    ratio, rank = predicted / measured, spearman(predicted, measured)
     wrong = 100.0 * np.abs(ratio - 1.0)
     middle, tail = map(float, np.quantile(wrong, (0.5, 0.9)))
-    rank = spearman(np.asarray(predicted), np.asarray(measured))
     bias = 100.0 * float(np.expm1(np.mean(np.log(ratio))))
-    result = Score(len(measured), middle, float(wrong.mean()), tail, rank, bias=bias)
+    plain = Score(len(measured), middle, float(wrong.mean()), tail, rank, bias=bias)
     if low is None or high is None or not (banded := np.isfinite(low) & np.isfinite(high)).any():
-        return result
-    inside = (low <= measured) & (measured <= high)
+        return plain
+    low, high, measured = low[banded], high[banded], measured[banded]
     with np.errstate(divide="ignore"):
-        widths = high[banded] / low[banded]
-        ends = low[banded], high[banded]
-        winkler = interval_score(np.asarray(measured)[banded], *ends)
-    return result._replace(
-        cover80=100.0 * float(np.mean(inside[banded])),
-        width80=float(np.median(widths)),
-        banded=int(banded.sum()),
-        winkler80=winkler,
-    )
+        return plain._replace(
+            cover80=100.0 * float(np.mean((low <= measured) & (measured <= high))),
+            width80=float(np.median(high / low)),
+            banded=len(measured),
+            winkler80=interval_score(measured, low, high),
+        )
 
 
 def spearman(first: Rows, second: Rows) -> float:

@@ -120,7 +120,7 @@ def test_errors_without_a_publisher_are_those_of_a_fit_to_the_others(problem):
     )
     sources = times.labels(lambda row: row.publisher)
     seen = sources != "c"
-    start = np.asarray(own.starts(1, 0.0, 0))
+    start = np.asarray(own.starts())
     ends, _ = own.solve(start, likelihood.weights(times, seen), 12)
     found = splits.unseen_errors(times, own, ends[0], seen)
     for left, used in (("a", sources == "b"), ("b", sources == "a"), ("c", seen)):

@@ -251,7 +251,7 @@ def starts(made: PooledProblem, count: int) -> np.ndarray:
     The points are the normal quantiles of a scrambled Sobol sequence, so that few of them cover
     the priors evenly. Source: Owen 1998, J. Complexity 14.
     """
-    first = np.asarray(made.starts(1, 0.0, 0))
+    first = np.asarray(made.starts())
     if count < 2:
         return first
     from scipy.stats import norm, qmc  # of jax's own requirements

@@ -187,7 +187,7 @@ def without_publishers(
 def law_of_publishers(times: PooledTimes) -> dict[str, ErrorLaw]:
     """The laws of errors on servers of a new publisher, from a fit without each of them."""
     made = problem(times)
-    errors = without_publishers(times, made, np.asarray(made.starts(1, 0.0, 0)))
+    errors = without_publishers(times, made, np.asarray(made.starts()))
     return UnseenErrors.of(times, errors).every_law()
 
 
@@ -234,7 +234,7 @@ def refit_errors(
     ``free``: where the fits start; None: at what is shipped.
     """
     made = problem(times)
-    start = made.starts(1, 0.0, 0) if free is None else free
+    start = made.starts() if free is None else free
     loops, first = offered_loops(times), np.isin(times.kind, (TTFT, MEDIAN))
     amd = np.asarray([row.system in AMD for row in times.rows])[times.row]
     errors = {}

@@ -54,7 +54,7 @@ def draws(problem):
         logs.append(np.log(predict(Server.of(**true))) + noise)
     descent = levenberg_marquardt(problem.losses, problem.tolerance, 50)
     solve = jax.jit(jax.vmap(descent, in_axes=(None, None, 0)))
-    ends, _ = solve(problem.starts(1, 0.0, 0)[0], problem.weighted(None), np.stack(logs))
+    ends, _ = solve(problem.starts()[0], problem.weighted(None), np.stack(logs))
     ends = np.asarray(ends)
     result = [at(problem.with_(np.exp(x)), end) for x, end in zip(logs, ends, strict=True)]
     return list(zip(trues, result, strict=True))
@@ -85,7 +85,7 @@ def test_a_pair_that_the_runs_cannot_tell_apart_is_reported_in_words(x64):
     law = lambda s: jnp.asarray(BYTES) / (3.35e12 * s.read) * s.slower  # noqa: E731
     times = np.asarray(predict(GUESS)) * np.exp(noise)
     one = FitProblem.of(law, times, GUESS, names, priors=priors, scale=0.05)
-    said = identifiability(at(one, one.starts(1, 0.0, 0)[0]))
+    said = identifiability(at(one, one.starts()[0]))
     (pair,) = said.pairs
     assert pair[:2] == ("read", "slower") and pair[2] > 0.99
     assert "cannot be told apart by these runs" in said.sentences[-1]

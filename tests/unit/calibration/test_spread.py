@@ -49,7 +49,7 @@ def problem():
 
 @pytest.fixture(scope="module")
 def result(problem):
-    ends, _ = problem.solve(problem.starts(1, 0.0, 0), problem.weighted(None), 60)
+    ends, _ = problem.solve(problem.starts(), problem.weighted(None), 60)
     return at(problem, ends[0])
 
 
