@@ -10,7 +10,7 @@ import pytest
 import infer_jax as ij
 from infer_jax.physics.cost import usd_per_million_tokens
 from infer_jax.verbs.frontier_result import FrontierResult, FrontiersResult
-from tests.charts import charts_of
+from tests.cli.report.reading import Reader
 from tests.cli.running import answer, answered_once, as_command, run
 
 POINT = ("llama-3.1-8b", "h100_sxm")
@@ -150,7 +150,7 @@ def test_several_systems_answer_and_are_drawn_together(best, tmp_path):
     assert [x.get_text() for x in axes.get_legend().get_texts()] == systems
     pytest.importorskip("vl_convert")
     both.draw(tmp_path / "both.html")
-    plans = charts_of((tmp_path / "both.html").read_text())["tradeoff"]["spec"]["datasets"]["plans"]
+    plans = Reader((tmp_path / "both.html").read_text()).plans
     for label, one in both.fronts.items():
         mine = [plan for plan in plans if plan["series"] == label]
         assert [plan["speed"] for plan in mine] == one.points.speed.tolist()

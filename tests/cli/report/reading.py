@@ -50,6 +50,11 @@ class Reader(HTMLParser):
         """The charts as the page's script reads them."""
         return json.loads(self.scripts[0])
 
+    @property
+    def plans(self):
+        """The marks of the chart of speed against cost."""
+        return self.data["tradeoff"]["spec"]["datasets"]["plans"]
+
 
 def pictures(text):
     """Every SVG of a page, by an XML parser, which takes nothing that is not well-formed."""

@@ -16,7 +16,7 @@ def test_the_frontier_of_an_ideal_server_is_the_one_that_the_verb_prints(given_p
     output, text = given_page
     theirs = answer("frontier", "llama-3.1-8b", "--hardware", "h100_sxm", "--no-picture")["rows"]
     assert output["frontier"] == theirs
-    drawn = [p for p in Reader(text).data["tradeoff"]["spec"]["datasets"]["plans"] if p["line"]]
+    drawn = [p for p in Reader(text).plans if p["line"]]
     names = {"gpus": "gpus", "batch": "batch", "speed": "speed_tokens_per_s"}
     names |= {"usd_out": "output_cost_per_mtok_usd", "tpot": "tpot_ms"}
     for row, mine in zip(theirs, drawn, strict=True):
@@ -32,7 +32,7 @@ def test_numbers_are_those_of_estimate_and_memory(given_page):
     for name in ("ttft_ms", "tpot_ms", "speed_tokens_per_s", "output_cost_per_mtok_usd"):
         assert output[name] == pytest.approx(one[name], rel=1e-9)
     # what the page's filters compare with limits in ms
-    (plan,) = (p for p in Reader(text).data["tradeoff"]["spec"]["datasets"]["plans"] if p["chosen"])
+    (plan,) = (p for p in Reader(text).plans if p["chosen"])
     times = [one["ttft_ms"], one["tpot_ms"], one["speed_tokens_per_s"]]
     assert [plan[name] for name in ("ttft", "tpot", "speed")] == pytest.approx(times, rel=1e-6)
     # of the server that the page starts: its longest context is isl + osl and 128 of a template
@@ -74,7 +74,7 @@ def test_the_plan_is_the_first_that_the_verb_plan_prints(searched_page):
     for launch in planned["launch"].values():
         for step in launch["commands"]:
             assert step["command"] in unescape(text)
-    chosen = [p for p in Reader(text).data["tradeoff"]["spec"]["datasets"]["plans"] if p["chosen"]]
+    chosen = [p for p in Reader(text).plans if p["chosen"]]
     assert [(p["layout"], p["usd"]) for p in chosen] == [
         (first["layout"], first["blended_cost_per_mtok_usd"])
     ]
@@ -140,7 +140,7 @@ def test_frontiers_are_those_of_the_verb_plan_on_every_system(searched_page):
     key = ("layout", "concurrency_per_replica", "tpot_ms", "blended_cost_per_mtok_usd")
     mine = {tuple(row[k] for k in key) for row in rows if row["series"] == "h100_sxm"}
     assert {tuple(row[k] for k in key) for row in alone} <= mine
-    drawn = Reader(text).data["tradeoff"]["spec"]["datasets"]["plans"]
+    drawn = Reader(text).plans
     seen = {
         (p["layout"], p["batch"], p["tpot"], p["usd"]) for p in drawn if p["series"] == "h100_sxm"
     }
@@ -163,7 +163,7 @@ def test_the_command_of_a_point_answers_it_and_its_band(searched_page):
     assert best["blended_cost_per_mtok_usd"] <= pools["blended_cost_per_mtok_usd"] * (1 + 1e-9)
     # the band: at the same requests in flight throughput and dollars go by the latency, which errs
     # as the time per output token does
-    plans = Reader(text).data["tradeoff"]["spec"]["datasets"]["plans"]
+    plans = Reader(text).plans
     drawn = next(p for p in plans if (p["layout"], p["tpot"]) == (one["layout"], one["tpot_ms"]))
     for side, end in (("fast", 0), ("slow", 1)):
         times = [one[name][end] for name in INTERVALS]

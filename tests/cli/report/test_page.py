@@ -124,7 +124,7 @@ def test_no_text_of_the_user_becomes_an_element():
     assert not any(c in text for c in "\x00\x1b\u202e")
     read = Reader(text)
     assert read.tags.count("script") == len(read.scripts) == 3
-    assert read.data["tradeoff"]["spec"]["datasets"]["plans"][0]["series"] == SPELT
+    assert read.plans[0]["series"] == SPELT
     assert "".join(read.text).count(SPELT) >= 6
     (svg,) = pictures(text)
     assert SPELT in {node.text for node in svg.iter() if node.text}

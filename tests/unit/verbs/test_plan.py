@@ -15,7 +15,7 @@ from infer_jax.results.numbers import digits
 from infer_jax.servers import runs
 from infer_jax.verbs.inputs import systems_of
 from infer_jax.verbs.plan_search import frontiers
-from tests.charts import charts_of
+from tests.cli.report.reading import Reader
 from tests.cli.running import answer, answered_once, as_command
 
 MODEL, SYSTEM = "llama-3.1-8b", "h100_sxm"
@@ -250,7 +250,7 @@ def test_its_page_has_every_plan_of_the_frontier_and_the_one_to_take(plans, tmp_
     said = answer(*WORDS, "--tpot", "12ms", "--out", str(out))
     assert said["picture"] == str(out)
     page = out.read_text()
-    shown = charts_of(page)["tradeoff"]["spec"]["datasets"]["plans"]
+    shown = Reader(page).plans
     (chosen,) = (plan for plan in shown if plan["chosen"])
     assert chosen["layout"] == plans.best.layout
     assert chosen["speed"] == pytest.approx(1.0 / plans.best.tpot)
