@@ -11,9 +11,7 @@ from infer_jax.estimators.disaggregated import OUTSIDE, Disaggregated, Pools
 from infer_jax.estimators.serving import Deployment, Serving, ServingWorkload
 from infer_jax.specs import Arrivals, ForwardPass, Hardware, Hierarchy, Plan, Workload
 from tests.contract.cases import dense, mixture, nodes
-from tests.stepwise import stepwise
-from tests.unit.estimators.compiled import estimate, step
-from tests.unit.physics.derivatives import PROGRAM
+from tests.unit.estimators.compiled import estimate, quickly, step
 
 WORK = Workload.of(isl=3000, osl=300, batch=40)
 
@@ -58,7 +56,7 @@ def test_the_cache_crosses_the_real_link():
     assert outside.prefill.terms["transfer"] < whole.prefill.terms["transfer"]
 
 
-@jax.jit
+@quickly
 def loop(wrapper, arch, hardware, workload, plan):
     return wrapper.loop(arch, hardware, workload, plan)
 
@@ -150,7 +148,7 @@ def test_gradients_of_a_loop_are_finite_and_those_of_differences(x64):
         plan = pools().replace(prefill_copies=copies)
         return built.loop(dense(), nodes(), WORK.replace(batch=load), plan).ttft
 
-    law = jax.jit(jax.vmap(jax.value_and_grad(ttft, (0, 1, 2))), compiler_options=PROGRAM)
+    law = quickly(jax.vmap(jax.value_and_grad(ttft, (0, 1, 2))))
     points = np.array([(30.0, 2.0, 0.07), (900.0, 2.0, 0.07), (6.0, 3.0, 0.0)])
     ends = np.array([(1.0, 1.0, 0.07), (0.01, 1.0, 0.0), (1e6, 1.0, 0.07)])
     aside = points[:, None] + 1e-4 * np.concatenate([np.eye(3), -np.eye(3)])
@@ -202,7 +200,7 @@ def test_gradients_are_finite_below_and_beyond_capacity():
         answer = built.estimate(dense(), hardware, work, plan)
         return jnp.log(answer.ttft * answer.tpot * answer.throughput * answer.cost)
 
-    slope = jax.jit(jax.grad(logs))
+    slope = quickly(jax.grad(logs))
     built = Disaggregated.of(target=Economics.as_planned())
     for rate in (1.0, 1e5):
         work = WORK.replace(arrivals=Arrivals.of(rate=rate))
@@ -242,7 +240,6 @@ def test_gradients_of_split_layers_are_finite():
 
     forward = ForwardPass.of(sequences=600, cached_tokens=4000)
     wrapper = AttentionFeedforward.of(target=Serving.of())
-    result = stepwise(jax.grad(log_time))(
-        jax.tree.map(jnp.asarray, (wrapper, nodes(), forward, halves()))
-    )
+    slope = quickly(jax.grad(log_time))
+    result = slope((wrapper, nodes(), forward, halves()))
     assert np.all([np.isfinite(g) for g in jax.tree.leaves(result)])

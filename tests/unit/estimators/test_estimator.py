@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -28,6 +27,7 @@ from infer_jax.estimators.speculative import (
 )
 from infer_jax.specs import ForwardPass, Plan, Workload, number, spec
 from tests.contract.cases import dense, nodes
+from tests.unit.estimators.compiled import quickly
 
 WORK = Workload.of(isl=900, osl=100, batch=7, prefix=30)
 
@@ -90,13 +90,13 @@ def forward(batch):
     return ForwardPass.of(sequences=batch, new_tokens=1, cached_tokens=100)
 
 
-@jax.jit
+@quickly
 def time(model, batch):
     work = forward(1).replace(sequences=batch)
     return model.step(ARCH, HARDWARE, work, PLAN).time
 
 
-@jax.jit
+@quickly
 def plain(batch):
     return TARGET.step(ARCH, HARDWARE, forward(1).replace(sequences=batch), PLAN).time
 
@@ -131,7 +131,7 @@ def test_the_relaxed_length_is_beside_the_exact_one():
     model = Speculative.bonus(TARGET, None, 0.8, most=8, heads=True)
     args = ARCH, HARDWARE, forward(8), PLAN
 
-    @jax.jit
+    @quickly
     def answers():
         real = relaxed_length(model, *args)
         return model.step(*args), real, model.with_drafts(real, *args).time
@@ -144,7 +144,7 @@ def test_the_relaxed_length_is_beside_the_exact_one():
 def test_break_even_is_where_both_are_equal():
     three = jnp.asarray(3.0)
     model = Speculative.bonus(TARGET, None, 0.6, heads=True)
-    at = jax.jit(
+    at = quickly(
         lambda a, b: (
             break_even_acceptance(model, three, ARCH, HARDWARE, forward(64), PLAN),
             break_even_batch(model, three, jnp.asarray(1e4), ARCH, HARDWARE, forward(1), PLAN),

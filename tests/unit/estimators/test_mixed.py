@@ -20,6 +20,7 @@ from infer_jax.estimators.serving.price import (
 )
 from infer_jax.physics.speculation import HEADS_DECLINE
 from infer_jax.replays import Requests, serve, vllm
+from tests.unit.estimators.compiled import quickly
 
 MODELS = {"llama-3.1-8b": 1, "gpt-oss-20b": 1, "deepseek-v3": 8}  # plain, windows, latent experts
 
@@ -41,19 +42,19 @@ def context_of(model, tp):
     )  # fmt: skip
 
 
-@partial(jax.jit, static_argnames="drafting")
+@partial(quickly, static_argnames="drafting")
 def times(c, *batch, drafting=False):
     return pass_time(PassLaw.of_context(c, drafting=drafting, table=False), *batch)
 
 
-looked_up = jax.jit(pass_time)
-tabulated = jax.jit(PassLaw.of_context, static_argnames="drafting")
+looked_up = quickly(pass_time)
+tabulated = quickly(PassLaw.of_context, static_argnames="drafting")
 
 
 @pytest.mark.parametrize(("model", "tp"), MODELS.items())
 def test_alone_it_is_the_estimators_pass(model, tp):
     estimator, arch, hardware, plan, c = context_of(model, tp)
-    step = jax.jit(estimator.step)
+    step = quickly(estimator.step)
     for sequences, new, cached in ((64, 1, 3000), (1, 3000, 0), (1, 2000, 4000)):
         forward = ij.ForwardPass.of(sequences=sequences, new_tokens=new, cached_tokens=cached)
         expected = float(step(arch, hardware, forward, plan).time)
@@ -89,7 +90,7 @@ def test_a_pass_with_drafts_is_the_estimators(small):
     decline = HEADS_DECLINE[:3] if small is None else (1.0, 1.0, 1.0)
     kept = 1 + sum(np.cumprod(0.7 * np.array(decline)))
     held = jnp.asarray(40.0), jnp.asarray(3000.0)
-    step = jax.jit(lambda c, b, t: passes(c, b, t, 100.0 * b, 0.0 * b).decode.time)(c, *held)
+    step = quickly(lambda c, b, t: passes(c, b, t, 100.0 * b, 0.0 * b).decode.time)(c, *held)
     batch = [jnp.asarray(x) for x in (40.0, 120e3, 0.0, 0.0)]
     result = float(verifying(*batch))
     assert result == pytest.approx(kept * float(step) * float(estimator.decode_factor), rel=1e-12)
@@ -108,8 +109,8 @@ def test_ranks_alike_take_the_pass_of_one_of_them():
     """Own parts and experts add up to the estimator's pass; an uneven rank leaves the experts."""
     estimator, arch, hardware, _, _ = context_of("gpt-oss-20b", 1)
     c = estimator.context(shape(arch), hardware, Deployment.of(tp=1, ep=4, attention_dp=4))
-    tables = jax.jit(ranked_law, static_argnames="drafting")
-    m, own, common = tables(c), jax.jit(own_time), jax.jit(experts_time)
+    tables = quickly(ranked_law, static_argnames="drafting")
+    m, own, common = tables(c), quickly(own_time), quickly(experts_time)
     for batch in ((40.0, 120e3, 0.0, 0.0), (40.0, 120e3, 600.0, 180e3), (3.0, 9e3, 0.0, 0.0)):
         given = [jnp.asarray(x) for x in batch]
         alike = float(own(m, *given)) + float(common(m, jnp.full(4, batch[0] + batch[2])))
@@ -156,7 +157,7 @@ def test_slopes_are_differences_and_finite_where_nothing_is_fed():
     def seconds(x):
         return pass_time(PassLaw.of_context(c), x[0], x[1], x[2], x[3])
 
-    both = jax.jit(jax.value_and_grad(seconds))
+    both = quickly(jax.value_and_grad(seconds))
     for batch in ([10.0, 5000.0, 300.0, 1e5], [10.0, 5000.0, 0.0, 0.0], [0.0, 0.0, 300.0, 2e4]):
         assert np.isfinite(both(jnp.asarray(batch))[1]).all()
     at = jnp.asarray([10.3, 5000.0, 300.0, 1e5])

@@ -24,7 +24,7 @@ from infer_jax.specs import (
     Sparse,
 )
 from tests.contract.cases import dense, nodes
-from tests.unit.estimators.compiled import estimate, step
+from tests.unit.estimators.compiled import estimate, quickly, step
 from tests.unit.estimators.serving_by_hand import Row
 
 ROWS = 240
@@ -172,7 +172,7 @@ def served(rows):
     many = jax.tree.map(
         lambda *x: np.stack([np.asarray(v, np.float64) for v in x]), *(given for _, given in rows)
     )
-    return jax.jit(jax.vmap(lambda s, *rest: s.estimate_shape(*rest)))(*many)
+    return quickly(jax.vmap(lambda s, *rest: s.estimate_shape(*rest)))(*many)
 
 
 def test_equals_its_published_form(rows, served):

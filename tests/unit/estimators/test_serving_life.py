@@ -10,7 +10,7 @@ from infer_jax.estimators import make
 from infer_jax.estimators.serving import Deployment, Serving, ServingWorkload, pass_terms, shape
 from infer_jax.specs import Arrivals, Host, Plan, Workload, leaves
 from tests.contract.cases import dense, mixture, nodes
-from tests.unit.estimators.compiled import estimate
+from tests.unit.estimators.compiled import estimate, quickly
 
 HARDWARE = nodes().with_(power=700.0)
 
@@ -23,7 +23,7 @@ def asked(**changes):
     return ServingWorkload.of(**{"isl": 3000, "osl": 400, "batch": 50, **changes})
 
 
-@jax.jit
+@quickly
 def many(serving, arch, hardware, workloads, layouts):
     """Workloads and plans row by row."""
     one = serving.estimate
@@ -45,12 +45,13 @@ def served(cases, serving=None):
 
 
 def logs(everything):
-    life = estimate(*everything)
+    estimator, *asked = everything
+    life = estimator.estimate(*asked)
     times = life.ttft, life.ttft_median, life.tpot
     return jnp.log(jnp.stack([*times, life.throughput, life.energy, life.cost]))
 
 
-jacobian = jax.jit(jax.jacrev(logs))
+found, jacobian = quickly(logs), quickly(jax.jacrev(logs))
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,7 @@ def test_gradients_are_finite_and_true(work):
             ends = []
             for factor in (1 + 1e-6, 1 - 1e-6):
                 moved = [*flat[:i], np.asarray(flat[i] * factor), *flat[i + 1 :]]
-                ends.append(np.asarray(logs(jax.tree.unflatten(structure, moved))))
+                ends.append(np.asarray(found(jax.tree.unflatten(structure, moved))))
             expected = (ends[0] - ends[1]) / 2e-6
             ours = np.asarray(jax.tree.leaves(slopes)[i]) * flat[i]
             np.testing.assert_allclose(ours, expected, rtol=2e-5, atol=2e-6, err_msg=path)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import infer_jax as ij
+from tests.unit.estimators.compiled import quickly
 
 STEP = 1e-5
 WORK = ij.Workload.of(isl=1024, osl=128, batch=16)
@@ -20,7 +21,7 @@ CASES = (
 )
 
 
-@jax.jit
+@quickly
 def times(estimator, *asked, along):
     """TTFT and TPOT, and their slopes along a direction of the model and the plan.
 
