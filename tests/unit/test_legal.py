@@ -18,11 +18,6 @@ def model(name, quant=None):
     return load_model(name, quant=quant).architecture
 
 
-def served(**degrees):
-    """A plan whose experts lie on all GPUs of a stage, as engines count them."""
-    return Deployment.of(**degrees)
-
-
 def broken(*asked):
     """The field of the rule that is broken."""
     rule = legal.broken(*asked)
@@ -56,12 +51,12 @@ SEEN = [
 
 @pytest.mark.parametrize(("name", "quant", "degrees", "runs"), SEEN)
 def test_what_engines_start_and_what_they_refuse(name, quant, degrees, runs):
-    assert (legal.broken(model(name, quant), served(**degrees)) is None) == runs
+    assert (legal.broken(model(name, quant), Deployment.of(**degrees)) is None) == runs
 
 
 def test_a_refusal_says_which_slice():
     with pytest.raises(InputError, match=r"plan: ep is '1'.*128, not in 8 slices of 192"):
-        legal.check(model("qwen3-235b-a22b", "fp8_block"), served(tp=8))
+        legal.check(model("qwen3-235b-a22b", "fp8_block"), Deployment.of(tp=8))
 
 
 @pytest.mark.parametrize(
@@ -76,7 +71,7 @@ def test_a_dense_model_of_32_heads(field, plan, work):
 
 
 def test_requests_of_a_closed_loop_fill_its_groups():
-    arch, plan = model("deepseek-r1"), served(tp=1, attention_dp=8, ep=8)
+    arch, plan = model("deepseek-r1"), Deployment.of(tp=1, attention_dp=8, ep=8)
     few = Workload.of(isl=100, batch=4)
     assert broken(arch, plan, few) == "batch"
     assert legal.holds(arch, plan, few.replace(arrivals=Arrivals.of(rate=1)))
@@ -90,7 +85,10 @@ def test_arrays_and_traced_values_answer_as_each_point_does():
     axes = dict(zip(names, np.ix_(*(np.array(x, float) for x in grid)), strict=True))
     plan = Deployment.of().replace(**axes)
     every = np.broadcast_to(legal.holds(arch, plan), [len(x) for x in grid])
-    each = [legal.broken(arch, served(**dict(zip(names, x, strict=True)))) for x in product(*grid)]
+    each = [
+        legal.broken(arch, Deployment.of(**dict(zip(names, x, strict=True))))
+        for x in product(*grid)
+    ]
     assert every.ravel().tolist() == [rule is None for rule in each]
     assert 0 < every.sum() < every.size
     traced = jax.jit(lambda p: legal.holds(arch, p))(plan)
@@ -109,6 +107,6 @@ def test_layouts_are_all_that_hold(name):
                 continue
             even = -(-layers // pp) * pp <= 1.1 * layers
             degrees = {"tp": tp, "attention_dp": groups, "ep": ep, "pp": pp}
-            if even and legal.holds(arch, served(**degrees)):
+            if even and legal.holds(arch, Deployment.of(**degrees)):
                 result.append((tp, groups, ep, pp))
         assert sorted(tuple(x)[:4] for x in layouts(arch, 16)) == sorted(result)

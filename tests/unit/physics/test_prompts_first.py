@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from infer_jax.physics import scheduling
+from tests.unit.physics.derivatives import PROGRAM
 
 DECODE, FIXED, EACH, FRESH, OUTPUT = 0.01, 0.015, 0.002, 100.0, 20
 KINDS = scheduling.Kinds(*(jnp.asarray([x]) for x in (1.0, FRESH, 0.0, float(OUTPUT))))
@@ -23,7 +24,7 @@ def tpot(rate, slots):
     return scheduling.open_loop(step, KINDS, server, rate).tpot
 
 
-_law = jax.jit(jax.value_and_grad(tpot))
+_law = jax.jit(jax.value_and_grad(tpot), compiler_options=PROGRAM)
 
 
 def law(rate, slots=1024.0):
