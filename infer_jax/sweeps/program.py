@@ -242,8 +242,9 @@ def chunk_of(
     accepted &= lanes < count
     for some, legal in zip(program.masks, task.masks, strict=True):
         accepted &= legal[flat_index(some, digits, program.sizes)]
-    position = jnp.asarray(task.positions)[flat_index(program.per, digits, program.sizes)]
-    group = jnp.broadcast_to(position, (program.chunk,))
+    group = jnp.zeros(program.chunk, jnp.int32)
+    if program.per:
+        group = jnp.asarray(task.positions)[flat_index(program.per, digits, program.sizes)]
     index = radix.add(tuple(words), lanes.astype(jnp.uint32))
     feasible &= accepted
     undefined = jnp.asarray(False)
