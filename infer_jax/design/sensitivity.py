@@ -156,8 +156,9 @@ def analyser(
             values, slope_of = once(_moved, wide, scales, along if exact else None, fixed=fixed)
         names = sorted(values, key=list({**known_outputs(), **values}).index)
         logs = np.stack([values[n] for n in names], -1).reshape(len(factors), len(numbers), -1)
+        sides = _sides(logs)
         if slope_of is None:
-            slopes = _between(logs)
+            slopes = np.where(sides.step == 0.0, (sides.below + sides.above) / 2.0, sides.smooth)
         else:
             slopes = np.stack([slope_of[name] for name in names], -1)
         twins = _twins(numbers, logs, slopes, 1e-9 if exact else STEP)
@@ -169,10 +170,23 @@ def analyser(
                 row, slope = logs[:, i, j], slopes[i, j]
                 if i not in twins and (slope != 0 or np.any(row != row[0])):
                     value = float(flat[leaf.places[0]])
-                    found.append(_elasticity(leaf, value, name, slope, row))
+                    local = [float(x[i, j]) for x in (slopes, *sides[:3])]
+                    found.append(_elasticity(leaf, value, name, local, row[5:] - row[0]))
         return sorted(found, key=lambda e: -e.weight)
 
     return analyse
+
+
+def _elasticity(
+    leaf: Leaf, value: float, name: str, local: Sequence[float], gains: np.ndarray
+) -> Elasticity:
+    """An elasticity from its slopes and its step; ``gains``: logarithms at each of ``FACTORS``."""
+    low, high = leaf.meta.get("low", -np.inf), leaf.meta.get("high", np.inf)
+    changes = [
+        float(np.expm1(gain)) if low <= value * factor <= high else np.nan
+        for gain, factor in zip(gains, FACTORS, strict=True)
+    ]
+    return Elasticity(leaf.path, leaf.meta.get("unit", "1"), value, name, *local, *changes)
 
 
 def _moved(
@@ -204,25 +218,30 @@ def scaled(tree: Tree, places: Sequence[Sequence[int]], factors: Array) -> Tree:
     return jax.tree.unflatten(structure, flat)
 
 
-def _between(logs: Rows) -> Leaves:
-    """Slopes as the mean of the two sides', or at a step as that of the side where none is."""
-    here, row = logs[0], logs[1:5]
+class Sides(NamedTuple):
+    """Slopes below and above a number, and the relative step of the output just above it.
+
+    ``smooth``: the slope of the side without a step.
+    """
+
+    below: Leaves
+    above: Leaves
+    step: Leaves
+    smooth: Leaves
+
+
+def _sides(logs: Rows) -> Sides:
+    """The two sides of each number, from one and two steps away, less the slope over them."""
+    here, low, lower, high, higher = logs[[0, 2, 1, 3, 4]]
     with np.errstate(invalid="ignore"):  # an output that is 0, whose logarithm is infinite
-        (below, above), jump, drop = _sides(here, row)
-    step = np.maximum(abs(jump), abs(drop)) > MIN_JUMP
-    side = np.where(abs(jump) >= abs(drop), below, above)
-    return np.where(step, side, (below + above) / 2.0)
-
-
-def _sides(
-    here: np.ndarray, row: np.ndarray
-) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray, np.ndarray]:
-    """Slopes below and above, and what is left of the first step up and down without its slope."""
-    below = (row[1] - row[0]) / np.log((1 - STEP) / (1 - 2 * STEP))
-    above = (row[3] - row[2]) / np.log((1 + 2 * STEP) / (1 + STEP))
-    jump = np.expm1(row[2] - here - above * np.log1p(STEP))
-    drop = np.expm1(here - row[1] + below * np.log1p(-STEP))
-    return (below, above), jump, drop
+        below = (low - lower) / np.log((1 - STEP) / (1 - 2 * STEP))
+        above = (higher - high) / np.log((1 + 2 * STEP) / (1 + STEP))
+        jump = np.expm1(high - here - above * np.log1p(STEP))
+        drop = np.expm1(here - low + below * np.log1p(-STEP))
+    is_above = abs(jump) >= abs(drop)
+    step = np.where(is_above, jump, drop)
+    step = np.where(abs(step) > MIN_JUMP, step, 0.0)
+    return Sides(below, above, step, np.where(is_above, below, above))
 
 
 def _twins(numbers: Sequence[Leaf], logs: Rows, slopes: Leaves, near: float) -> set[int]:
@@ -240,24 +259,6 @@ def _twins(numbers: Sequence[Leaf], logs: Rows, slopes: Leaves, near: float) -> 
 def elasticities(function: Outputs[Tree], tree: Tree) -> list[Elasticity]:
     """All elasticities at one point, the largest first; see ``analyser``."""
     return analyser(function, tree)(tree)
-
-
-def _elasticity(
-    leaf: Leaf, value: float, name: str, slope: float, row: Float[np.ndarray, " factors"]
-) -> Elasticity:
-    """An elasticity, from the logarithms of the output with the number scaled by each factor."""
-    here, row = row[0], row[1:]
-    (below, above), jump, drop = _sides(here, row)
-    high, low = leaf.meta.get("high", np.inf), leaf.meta.get("low", -np.inf)
-    tenth, double = (
-        float(np.expm1(x - here)) if low <= value * factor <= high else np.nan
-        for x, factor in zip(row[4:], FACTORS, strict=True)
-    )
-    step = jump if abs(jump) >= abs(drop) else drop
-    step = float(step) if abs(step) > MIN_JUMP else 0.0
-    sides = float(slope), float(below), float(above)
-    unit = leaf.meta.get("unit", "1")
-    return Elasticity(leaf.path, unit, value, name, *sides, step, tenth, double)
 
 
 def _metas(tree: object) -> dict[str, Meta]:
