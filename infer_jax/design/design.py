@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from infer_jax.design.ascent import AscentPath, AscentProgress, ascend
-from infer_jax.design.problem import DesignProblem, estimate_of, in_words, violations
+from infer_jax.design.problem import DesignProblem, estimate_of, violations
 from infer_jax.design.relaxation import Relaxation
 from infer_jax.design.rounding import Lattice, round_ends
 from infer_jax.errors import InputError
@@ -210,11 +210,11 @@ class Search:
             error = InputError("codesign", "", "", "")
             error.args = (
                 f"codesign: limits are kept by no design that was tried (the best is {at}); "
-                f"allowed: wider ones: {in_words(violations(problem, point, estimate, limits))}",
+                f"allowed: wider ones: {violations(problem, point, estimate, limits)}",
             )
             raise error
         if broken:
-            notes.append(f"The start breaks limits: {in_words(broken)}.")
+            notes.append(f"The start breaks limits: {broken}.")
         return Design(
             values=values,
             index=index,

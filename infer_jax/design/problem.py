@@ -187,20 +187,15 @@ def _excesses(sides: Sides) -> list[Array]:
     return excesses
 
 
-Broken = list[tuple[str, float]]  # what is broken in words, and the relative excess
-
-
 def estimate_of(point: Point) -> Estimate:
     """The exact estimate of one point, in float64."""
     with jax.enable_x64(True):
         return once(estimate_at, point)
 
 
-def violations(
-    problem: DesignProblem, point: Point, estimate: Estimate, limits: np.ndarray
-) -> Broken:
-    """The limits and constraints that a point breaks, and by how much, the worst first."""
-    broken: Broken = []
+def violations(problem: DesignProblem, point: Point, estimate: Estimate, limits: np.ndarray) -> str:
+    """The limits and constraints that a point breaks in words, the worst first; "" where none."""
+    broken: list[tuple[str, float]] = []  # in words, and the relative excess
     needed = problem.terms_needed(point, estimate, limits)
     for (name, _), (need, capacity) in zip(problem.keep.limits, needed, strict=True):
         floor = is_least(name, problem.signs)
@@ -216,11 +211,7 @@ def violations(
     for constraint in problem.evaluation.where:
         if not bool(holds(constraint, point, estimate)):
             broken += _broken_sides(constraint, point, estimate)
-    return sorted(broken, key=lambda limit: -limit[1])
-
-
-def in_words(broken: Broken) -> str:
-    """What is broken as the end of a sentence."""
+    broken.sort(key=lambda limit: -limit[1])
     return "; ".join(f"{text} ({over:.1%} too far)" for text, over in broken)
 
 
