@@ -1,23 +1,31 @@
-"""Plans at a rate of arrivals against a loop over every layout and every number of replicas."""
+"""Plans at a rate of arrivals, and plans whose limits hold with a probability, against loops."""
 
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
+from infer_jax.calibration.posterior import normal_scores, shipped_intervals, with_draws
 from infer_jax.catalog import load_model, load_system
+from infer_jax.catalog.published import facts, laws, unseen
 from infer_jax.compiling import programs
 from infer_jax.compiling.programs import BRISK
 from infer_jax.estimators.serving import Serving
-from infer_jax.planning import OpenLoop, PlanSpace, Requirements, Side, layouts, search
+from infer_jax.physics.chance import Spread
+from infer_jax.planning import MODES, OpenLoop, PlanSpace, Requirements, Side, layouts, search
+from infer_jax.planning.cheapest import confident_plans, tighten_limits
+from infer_jax.planning.instances import instance_rows
 from infer_jax.planning.layout import LARGEST
+from infer_jax.planning.posterior import ErrorModel, Posterior, chances
+from infer_jax.planning.pricing import first_of_each, priced
 from infer_jax.specs import Arrivals, Workload
 
-SYSTEM = load_system("h100_sxm")
-SIDE = Side("h100_sxm", SYSTEM.hardware, Serving.of())
-GPUS = 64  # of the largest plan that the loop tries
+H100 = load_system("h100_sxm")
+SERVER = Side("h100_sxm", H100.hardware, Serving.of())
+MOST_GPUS = 64  # of the largest plan that the loop tries
 
 
 def work_of(isl: float, osl: float, rate: float) -> Workload:
@@ -25,10 +33,12 @@ def work_of(isl: float, osl: float, rate: float) -> Workload:
 
 
 def brute_force(arch, work: Workload, rate: float):
-    """Layout, GPUs, and the times of each plan of at most GPUS, whether it fits in or not."""
+    """Layout, GPUs, and the times of each plan of at most MOST_GPUS, whether it fits in or not."""
     legal = layouts(arch, int(LARGEST))
-    loop = OpenLoop(PlanSpace((SIDE,), arch, work, Requirements(rate=rate)), legal)
-    every = [(k, float(n)) for k, x in enumerate(legal) for n in range(1, GPUS // int(x.chips) + 1)]
+    loop = OpenLoop(PlanSpace((SERVER,), arch, work, Requirements(rate=rate)), legal)
+    every = [
+        (k, float(n)) for k, x in enumerate(legal) for n in range(1, MOST_GPUS // int(x.chips) + 1)
+    ]
     return (
         np.array([legal[k].chips * n for k, n in every]),
         [legal[k] for k, _ in every],
@@ -38,7 +48,7 @@ def brute_force(arch, work: Workload, rate: float):
 
 def plans_of(arch, work: Workload, rate: float, **limits: Any):
     asked = replace(Requirements(rate=rate), **limits)
-    found = search(PlanSpace((SIDE,), arch, work, asked, modes=("aggregated",)))
+    found = search(PlanSpace((SERVER,), arch, work, asked, modes=("aggregated",)))
     return sorted(found.met, key=lambda c: c.rank)
 
 
@@ -98,7 +108,7 @@ def test_a_higher_rate_never_needs_fewer_gpus_and_loses_no_layout():
         for i in np.flatnonzero(fits & (s.ttft <= limit)):
             least[str(each[i])] = min(least.get(str(each[i]), np.inf), chips[i])
         found = {c.layout.split(" x ")[1]: c.chips for c in plans_of(arch, work, rate, ttft=limit)}
-        assert all(least.get(name, c) == c for name, c in found.items() if c <= GPUS)
+        assert all(least.get(name, c) == c for name, c in found.items() if c <= MOST_GPUS)
         cheapest = sorted(least.values())[: len(found)]
         assert list(found.values())[: len(cheapest)] == cheapest
         gpus.append(next(iter(found.values())))
@@ -123,3 +133,115 @@ def test_a_frontier_has_no_more_than_three_times_the_replicas_it_needs():
     assert min(c.chips for c in met) == min(fewest.values())
     for c in met:
         assert c.chips <= 3 * fewest.get(c.layout.split(" x ")[1], np.inf)
+
+
+DRAWS, GPUS = 256, 2
+ASKED = Requirements(chips=GPUS, ttft=0.4, tpot=0.012)
+
+
+@pytest.fixture(scope="module")
+def asking():
+    """llama-3.1-8b on two H100, and what is uncertain of vLLM there."""
+    with jax.enable_x64(True):
+        system, serving = load_system("h100_sxm"), Serving.vllm_engine()
+        known = shipped_intervals(serving)
+        names = sorted({one.symbol for one in known.values()})
+        scores = dict(zip(names, normal_scores(len(names), DRAWS).T, strict=True))
+        work = Workload.of(isl=2000, osl=200)
+
+        def errors(load, gaps=0.0, layout=None):
+            within = unseen(facts(load, (2000.0, 200.0)))
+            spreads = ((Spread.of(within[n]), laws()[n].common) for n in ("tpot", "ttft"))
+            return tuple(ErrorModel(*x) for x in spreads)
+
+        both: Any = dict.fromkeys(MODES, errors)
+        offsets: dict[str, np.ndarray] = {mode: normal_scores(2, DRAWS, seed=1).T for mode in MODES}
+        posterior = Posterior([with_draws(serving, known, scores, DRAWS)], both, offsets)
+        arch = load_model("llama-3.1-8b").architecture
+        sides = [Side("h100_sxm", system.hardware, serving, 8)]
+        yield PlanSpace(sides, arch, work, ASKED, modes=("aggregated",)), posterior
+
+
+def rows_of(space):
+    """All rows of the small space as plans, cheapest first, whatever their limits."""
+    asked = space.requirements
+    table = instance_rows(space, layouts(space.arch, GPUS, size=8))(asked, 3)
+    every = priced(table, asked)
+    return every, np.lexsort((np.float32(table.estimates.tpot), np.float32(every.cost)))
+
+
+def test_the_search_is_that_of_a_loop_over_all_rows(asking):
+    """Every row is evaluated at every draw; the cheapest of each layout that hold are the plans."""
+    (space, posterior), confidence = asking, 0.9
+    answer = confident_plans(space, posterior, confidence)
+    every, order = rows_of(space)
+    plans = [every.choice(int(i)) for i in order]
+    holds = np.asarray(chances(plans, space, posterior).holds)
+    assert np.all((holds >= 0.0) & (holds <= 1.0)) and holds.min() == 0.0  # memory is too small
+    sure = [int(i) for i, p in zip(order, holds, strict=True) if p >= confidence]
+    best = first_of_each(every.table, sure, 3)
+    assert [(c.layout, c.batch) for c in answer.met] == [
+        (every.choice(i).layout, every.choice(i).batch) for i in best
+    ]
+    known = dict(zip(order.tolist(), holds, strict=True))
+    for i, c in zip(best, answer.met, strict=True):
+        assert c.holds == pytest.approx(float(known[i]))
+    mean, first = answer.by_mean, answer.met[0]
+    assert mean is not None and mean.holds is not None
+    # what the mean chooses is cheaper, and its limits hold less probably
+    assert mean.usd_per_mtok < first.usd_per_mtok and mean.holds < confidence
+
+
+def test_the_probability_of_a_plan_is_the_share_of_simulated_servers_that_keep_it(asking):
+    """Servers are drawn whole: coefficients, offsets, each plan's own error, through the band."""
+    space, posterior = asking
+    plan = confident_plans(space._replace(top=1), posterior, 0.9).met[0]
+    random, many = np.random.default_rng(5), 200
+    kept = []
+    model = space.arch
+    degrees = {name: np.float64(x) for name, x in plan.pools[0].layout.degrees.items()}
+    deployed = space.common.replace(**degrees)
+    work = space.work.replace(batch=np.float64(plan.batch))
+
+    @jax.jit
+    def times(serving):
+        estimate = serving.estimate(model, space.sides[0].hardware, work, deployed)
+        return estimate.tpot, estimate.ttft
+
+    tpot, ttft = jax.vmap(times)(posterior.servings[0])
+    for logs, limit, error, offset in zip(
+        (np.log(tpot), np.log(ttft)),
+        (ASKED.tpot, ASKED.ttft),
+        posterior.errors["aggregated"](plan.batch),
+        posterior.offsets["aggregated"],
+        strict=True,
+    ):
+        scores, edges = error.spread
+        moved = (logs[1:] - logs[0]) / ((edges[-2] - edges[1]) / (scores[-2] - scores[1]))
+        part = float(np.var(moved))
+        shared = (moved - moved.mean()) * min(1.0, np.sqrt(error.common / part))
+        shared += np.sqrt(max(error.common - part, 0.0)) * offset
+        own = np.sqrt(1.0 - error.common) * random.normal(size=(DRAWS, many))
+        z = shared[:, None] + own
+        slopes = [(edges[i + 1] - edges[i]) / (scores[i + 1] - scores[i]) for i in (0, -2)]
+        beyond = np.minimum(z - scores[0], 0.0) * slopes[0]
+        beyond += np.maximum(z - scores[-1], 0.0) * slopes[1]
+        measured = logs[0] + np.interp(z, scores, edges) + beyond
+        kept.append(measured <= np.log(limit))
+    # errors of the two times are taken as independent: what coefficients move both by is small
+    assert plan.holds == pytest.approx(float(np.mean(kept[0]) * np.mean(kept[1])), abs=0.01)
+    assert plan.holds == pytest.approx(float(np.mean(kept[0] & kept[1])), abs=0.02)
+
+
+def test_the_highest_probability_is_said_where_no_plan_holds(asking):
+    space, posterior = asking
+    tight = space._replace(requirements=replace(ASKED, ttft=0.06, tpot=0.0048))
+    answer = confident_plans(tight, posterior, 0.9)
+    every, order = rows_of(tight)
+    holds = chances([every.choice(int(i)) for i in order], tight, posterior).holds
+    assert not answer.met and 0.0 < float(holds.max()) < 0.9
+    assert answer.missed[0].holds == answer.reached == pytest.approx(float(holds.max()))
+    none = tighten_limits(Requirements(), Posterior([], {}, {}), MODES[0], 0.9, 0.9).factors(
+        np.zeros(0)
+    )
+    assert [len(x) for x in none] == [0, 0]  # of a search that begins without a row
