@@ -11,23 +11,11 @@ import jax.numpy as jnp
 import pytest
 
 import infer_jax as ij
-from infer_jax.results import (
-    Answers,
-    Column,
-    Fact,
-    Lines,
-    Notes,
-    Result,
-    Rows,
-    Table,
-    option,
-    percent,
-)
+from infer_jax.results import Column, Lines, Notes, Result, Table
 from tests.cli.running import answered_once, as_command
 
 ROOT = Path(__file__).parents[2]
 POINT = ("llama-3.1-8b", "h100_sxm")
-WORDS = ("llama-3.1-8b", "--hardware", "h100_sxm")
 
 
 class Small(Result):
@@ -56,36 +44,6 @@ def test_a_result_prints_escapes_and_turns_into_rows():
         small.plot()
 
 
-class Declared(Result):
-    rows_key = "kernels"
-
-    def sections(self):
-        yield "both passes"
-        yield {"batch": 8}
-        yield Answers([Fact("tpot_ms", 21.3456, "time per output token", "ms"), Fact("gpus", 2)])
-        rows = [{"kernel": "attention", "mfu": 0.42, "terms": {"wire": None}}, SECOND]
-        columns = (Column("kernel", "", "kernel"), Column("MFU", "%", "mfu", percent),
-                   Column("wire", "us", "terms.wire"),
-                   Column("in all", "", lambda row: row["mfu"] > 0.5))  # fmt: skip
-        yield Rows("kernels", rows, columns, mark=1)
-        yield Notes([f"{option('ttft', 'none')} takes it away."])
-
-
-SECOND = {"kernel": "head", "mfu": 0.9, "terms": {"wire": 3.0}}
-
-
-def test_sections_are_declared_once_for_text_json_and_rows():
-    fields = Declared().to_dict()
-    assert fields["batch"] == 8 and fields["tpot_ms"] == 21.3456 and fields["gpus"] == 2
-    assert fields["notes"] == ['ttft="none" takes it away.'] and Declared().rows()[1] == SECOND
-    answers, kernels = (part for part in Declared().parts() if isinstance(part, Table))
-    assert answers.rows == [["time per output token", "21.35", "ms"]]
-    assert kernels.rows == [["attention", "42", "", "no"], ["head", "90", "3", "yes"]]
-    assert [column.left for column in kernels.columns] == [True, False, False, False]
-    assert kernels.mark == 1 and "- ttft=" in str(Declared())
-    assert [*Declared().parts()][1] == "", "an empty line above a table"
-
-
 def test_a_verb_computes_in_64_bits_whatever_the_caller_works_in():
     wide = ij.memory(*POINT, tp=1).to_dict()
     with jax.enable_x64(False):
@@ -109,36 +67,29 @@ def test_a_verb_takes_specs_and_names_problems_as_keywords():
 
 
 RUNS = str(ROOT / "tests/data/server/runs.csv")
-ASKED: dict[str, tuple[dict[str, Any], str]] = {
-    "memory": ({"tp": 1, "batch": 8}, "--tp 1 --batch 8"),
-    "estimate of a server": (
-        {"tp": 1, "batch": 16, "ttft": 0.5}, "--tp 1 --batch 16 --ttft 0.5s",
-    ),
-    "estimate of arrivals": (
-        {"tp": 1, "request_rate": 2, "isl": "2200±600"}, "--tp 1 --request-rate 2 --isl 2200±600",
-    ),
-    "estimate searched": ({"total_gpus": 2}, "--total-gpus 2"),
-    "compare": (
-        {"estimator": "economics.planned", "tp": 1}, "--estimator economics.planned --tp 1",
-    ),
-    "compare with runs": ({"measured": RUNS, "tp": 1}, f"--measured {RUNS} --tp 1"),
-    "sensitivity": (
-        {"tp": 1, "batch": 8, "estimator": "economics.planned"},
-        "--tp 1 --batch 8 --estimator economics.planned",
-    ),
-    "kernels": ({"batch": 8}, "--batch 8"),
-    "layout": ({"total_gpus": 64, "batch": 512}, "--total-gpus 64 --batch 512"),
-}  # fmt: skip
+ASKED: dict[str, dict[str, Any]] = {
+    "memory": {"tp": 1, "batch": 8},
+    "estimate of a server": {"tp": 1, "batch": 16, "ttft": "0.5s"},
+    "estimate of arrivals": {"tp": 1, "request_rate": 2, "isl": "2200±600"},
+    "estimate searched": {"total_gpus": 2},
+    "compare": {"estimator": "economics.planned", "tp": 1},
+    "compare with runs": {"measured": RUNS, "tp": 1},
+    "sensitivity": {"tp": 1, "batch": 8, "estimator": "economics.planned"},
+    "kernels": {"batch": 8},
+    "layout": {"total_gpus": 64, "batch": 512},
+    "replay": {"tp": 1, "request_rate": 60, "prompts": 30, "isl": 400, "osl": 40, "ttft": "200ms"},
+}
 PALM = ("palm-540b-padded", "tpu_v4")
 
 
 @pytest.mark.parametrize("name", ASKED)
 def test_a_verb_answers_what_its_command_prints(name, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")  # as wide as a result prints where there is no terminal
-    (options, words), verb = ASKED[name], name.partition(" ")[0]
+    options, verb = ASKED[name], name.partition(" ")[0]
+    words = [f"--{k.replace('_', '-')}={x}" for k, x in options.items()]
     model, system = PALM if verb == "layout" else POINT
     result = getattr(ij, verb)(model, system, **options)
-    said, text = answered_once(verb, model, "--hardware", system, *words.split())
+    said, text = answered_once(verb, model, "--hardware", system, *words)
     assert as_command(result)[0] == said
     assert as_command(result)[1].split() == text.split()
     if verb == "estimate":
