@@ -71,30 +71,6 @@ def test_rents_of_a_region_in_its_own_currency_and_its_power():
     assert "EUR/Mtok" in printed and "$" not in printed and "GB of" in printed
 
 
-def test_a_calibrated_profile_brings_its_intervals(tmp_path):
-    bands = {"ttft": (0.8, 1.5), "tpot": (0.9, 1.2)}
-    lines = [
-        f'{name}_{end} = {{ value = {x}, source = "me" }}'
-        for name, ends in bands.items()
-        for end, x in zip(("low", "high"), ends, strict=True)
-    ]
-    head = ['title = "mine"', 'base = "h100_sxm"', "[calibrated]", 'model = "llama-3.1-8b"']
-    head += ['formats = "bfloat16; KV cache bfloat16"', 'layouts = ["TP1"]', "[serving_bands]"]
-    mine = tmp_path / "mine.toml"
-    mine.write_text("\n".join([*head, *lines, "[sources]", 'me = "a test"', ""]))
-    few = ("plan", "llama-3.1-8b", "--hardware", str(mine), *ASKED[4:], "--total-gpus", "2")
-    output, printed = answered_once(*few)
-    for p in output["plans"]:
-        for name, ends in bands.items():
-            own = [x * p[f"{name}_ms"] for x in ends]
-            alike = p[f"{name}_interval80_ms"] == pytest.approx(own)
-            # two pools and other layouts were not calibrated
-            assert alike == (p["mode"] == "aggregated" and p["layout"].endswith("x TP1"))
-            low, high = p[f"{name}_interval80_ms"]
-            assert p["mode"] == "disaggregated" or (low < 1.001 * own[0] and high > 0.999 * own[1])
-    assert " to " in printed and "80 % of measured runs" in printed
-
-
 def test_a_frontier_trades_speed_for_dollars(met):
     (output, printed), plain = answered_once(*LIMITED, "--frontier"), met["plans"]
     assert "plans" not in output and output["feasible"]

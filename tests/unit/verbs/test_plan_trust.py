@@ -175,6 +175,17 @@ def test_a_calibration_brings_its_own_intervals_and_bands(tmp_path):
     assert float(np.exp(ratio(TENTH, spread))) == pytest.approx(1.2)
     errors = posterior.errors["aggregated"]
     assert [errors(1.0, layout=x)[0].calibrated for x in (None, "TP1", "TP2")] == [1.0, 1.0, 0.0]
+    asked = {"isl": 2000, "osl": 200, "total_gpus": 2.0}
+    plans = ij.plan("llama-3.1-8b", tmp_path / "mine.toml", **asked)
+    assert {c.mode for c in plans.plans} == {"aggregated", "disaggregated"}
+    for c in plans.plans:  # two pools and other layouts were not calibrated
+        for found, own in zip(factors(c.intervals, c), ((0.9, 1.2), (0.8, 1.5)), strict=True):
+            calibrated = c.mode == "aggregated" and c.layout.endswith("x TP1")
+            assert (found == pytest.approx(own)) == calibrated
+            assert c.mode == "disaggregated" or (
+                found[0] < 1.001 * own[0] and found[1] > 0.999 * own[1]
+            )
+    assert "80 % of measured runs" in str(plans)
 
 
 TENTH = 1.2815515655446004  # normal score beyond which a tenth lies
