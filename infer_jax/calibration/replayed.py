@@ -19,7 +19,7 @@ from jax import Array, lax
 from jax.tree_util import Partial
 
 from infer_jax.calibration.runs import CLIENTS, InstanceLoad, load_of
-from infer_jax.calibration.server import coefficients_to_fit, solve
+from infer_jax.calibration.server import check_times, coefficients_to_fit, solve
 from infer_jax.calibration.server_fit import Calibrated, MeasuredTimes, RequestTimes
 from infer_jax.calibration.statistics import left_out_log_errors
 from infer_jax.catalog.measurements import Run
@@ -86,6 +86,7 @@ def calibrate_requests(
     if names is None:
         fittable = coefficients_to_fit(serving, arch, loads, np.where(fitted, times, np.nan))
         names = [name for name in fittable if _is_timed(name, benches)]
+    check_times(fitted, names)
     for bench in benches:
         checked(bench.rules, bench.requests, bench.concurrency)
     predict = Replays.of(arch, hardware, benches)

@@ -65,6 +65,7 @@ def calibrate_server(
         raise InputError("calibrate", "runs", "none", "at least one")
     count, loads, times = len(runs), tuple(load_of(run) for run in runs), measured(runs)
     names = tuple(names or coefficients_to_fit(estimator, arch, loads, times))
+    check_times(np.isfinite(times), names)
     # possible next runs are rows of weight 0, so that one program serves both
     possible = possible_runs(arch, loads)
     predict, more = padded_predictor(arch, hardware, loads, possible)
@@ -146,6 +147,13 @@ def priors(estimator: Estimator, names: Sequence[str]) -> dict[str, Prior]:
     return {name: Prior(values[name], spreads[name]) for name in names}
 
 
+def check_times(fitted: np.ndarray, names: Sequence[str]) -> None:
+    """Raise InputError where fewer times are fitted than there are coefficients."""
+    if fitted.sum() < len(names):
+        allowed = f"at least {len(names)}, the number of parameters ({', '.join(names)})"
+        raise InputError("calibrate", "measured times", int(fitted.sum()), allowed)
+
+
 def solve(
     predict: Predict,
     times: np.ndarray,
@@ -159,13 +167,7 @@ def solve(
 
     ``scales``: typical log errors of TPOT and TTFT; ``clusters``: labels of rows, whose errors are
     correlated where they are equal.
-
-    Raises:
-        InputError: fewer times than coefficients.
     """
-    if fitted.sum() < len(names):
-        allowed = f"at least {len(names)}, the number of parameters ({', '.join(names)})"
-        raise InputError("calibrate", "measured times", int(fitted.sum()), allowed)
     weights = fitted.astype(float).ravel()
     problem = Linearised.of(
         predict,
