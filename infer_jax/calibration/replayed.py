@@ -18,8 +18,8 @@ import numpy as np
 from jax import Array, lax
 from jax.tree_util import Partial
 
-from infer_jax.calibration.runs import CLIENTS, InstanceLoad, load_of
-from infer_jax.calibration.server import check_times, coefficients_to_fit, solve
+from infer_jax.calibration.runs import CLIENTS, InstanceLoad, check_times, load_of
+from infer_jax.calibration.server import coefficients_to_fit, solve
 from infer_jax.calibration.server_fit import Calibrated, MeasuredTimes, RequestTimes
 from infer_jax.calibration.statistics import left_out_log_errors
 from infer_jax.catalog.measurements import Run

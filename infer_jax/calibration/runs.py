@@ -199,3 +199,10 @@ class LoadPredictor(TreeModel):
             return jnp.stack([estimate.tpot, first])
 
         return jax.vmap(times, out_axes=1)(self.loads).ravel()
+
+
+def check_times(fitted: np.ndarray, names: Sequence[str]) -> None:
+    """Raise InputError where fewer times are fitted than there are coefficients."""
+    if fitted.sum() < len(names):
+        allowed = f"at least {len(names)}, the number of parameters ({', '.join(names)})"
+        raise InputError("calibrate", "measured times", int(fitted.sum()), allowed)

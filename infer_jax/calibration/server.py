@@ -19,6 +19,7 @@ from infer_jax.calibration.runs import (
     SCALES,
     InstanceLoad,
     LoadPredictor,
+    check_times,
     load_of,
     measured,
 )
@@ -145,13 +146,6 @@ def priors(estimator: Estimator, names: Sequence[str]) -> dict[str, Prior]:
         if name not in spreads:
             raise InputError("calibrate", "parameter", name, ", ".join(spreads))
     return {name: Prior(values[name], spreads[name]) for name in names}
-
-
-def check_times(fitted: np.ndarray, names: Sequence[str]) -> None:
-    """Raise InputError where fewer times are fitted than there are coefficients."""
-    if fitted.sum() < len(names):
-        allowed = f"at least {len(names)}, the number of parameters ({', '.join(names)})"
-        raise InputError("calibrate", "measured times", int(fitted.sum()), allowed)
 
 
 def solve(
