@@ -79,15 +79,14 @@ def calibrate_server(
         return np.reshape(np.asarray(x), (2, -1))[:, :count]
 
     score = np.abs(np.log(times / of_runs(fit.predicted))) / np.asarray(SCALES)[:, None]
-    outliers = np.flatnonzero(np.any(score > OUTLIER_ERRORS, axis=0)).tolist()
     share, sheet = 1.0, estimator.at_data_sheet()
     left_out = times_left_out(problem, fit.free, fit.weights, count)
     if left_out is not None:
         index = step_index(times, left_out)
         share, left_out = STEP_SHARES[index], left_out[index]
     if share < 1.0:
-        free = partial_step(problem, fit.free, share)
-        fit = at(problem, free, fit.weights, clusters=fit.clusters)
+        part = partial_step(problem, fit.free, share)
+        fit = at(problem, part, fit.weights, clusters=fit.clusters)
     predictions = {
         "sheet": None if sheet is None else problem.predictions(sheet),
         "before": problem.predictions(estimator),
@@ -103,7 +102,7 @@ def calibrate_server(
         times=MeasuredTimes(times, predictions),
         possible=possible,
         share=share,
-        outliers=tuple(outliers),
+        outliers=tuple(np.flatnonzero(np.any(score > OUTLIER_ERRORS, axis=0)).tolist()),
     )
 
 
