@@ -244,7 +244,7 @@ def _starts(
     """(coordinates, digits) of restarts: at random, around the start, and at known designs."""
     free, digits = relaxed.random(rng, count)
     if relaxed.moving:
-        free[0] = relaxed.free(relaxed.start_values(start))
+        free[0] = relaxed.free([*relaxed.start_values(start).values()])
         around = free[1 : count // NEAR_START]
         around[:] = free[0] + rng.normal(size=around.shape)
         for i, own in enumerate(known[: count - 1], 1):

@@ -37,8 +37,7 @@ class Relaxation:
     """The digits of a group that move, their ends, and the simplexes among them."""
 
     group: Group
-    moving: tuple[int, ...]
-    tables: tuple[np.ndarray, ...]  # by moving digit: the values of its first axis, ascending
+    moving: dict[int, np.ndarray]  # by digit: the values of its first axis, ascending
     logs: np.ndarray
     bounds: Parameters
     simplexes: tuple[Simplex, ...]
@@ -49,17 +48,15 @@ class Relaxation:
         parts = group.base._asdict().items()
         fields = [(f"{name}.{path}", meta) for name, x in parts for path, meta, _ in leaves(x)]
         choices = {path for path, meta in fields if meta["kind"] == "choice"}
-        moving, tables, lead = [], [], {}
+        moving, lead = dict[int, np.ndarray](), dict[str, int]()
         for digit, size in enumerate(group.sizes):
             own = [c for c in group.columns if c.digit == digit]
             slots = [i for i, s in enumerate(group.slots) if s.digit == digit and s.rule is None]
             numeric = slots and not any(c.is_spec or c.path in choices for c in own)
-            if numeric and size > 1:
-                table = group.tables[slots[0]]
-                if np.all(np.diff(table) > 0):
-                    lead |= {c.path: len(moving) for c in own}
-                    moving.append(digit)
-                    tables.append(table)
+            if numeric and size > 1 and np.all(np.diff(group.tables[slots[0]]) > 0):
+                lead |= {c.path: len(moving) for c in own}
+                moving[digit] = group.tables[slots[0]]
+        tables = [*moving.values()]
         ends = np.array([[t[0], t[-1]] for t in tables]).reshape(-1, 2)
         logs = ends[:, 0] > 0
         ends = np.where(logs[:, None], np.log(np.where(ends > 0, ends, 1.0)), ends)
@@ -67,7 +64,7 @@ class Relaxation:
         places = tuple((i,) for i in range(len(moving)))
         bounds = Parameters(names, places, ends[:, 0], ends[:, 1])
         shared = tuple(s for c in where if (s := _simplex(c, lead, tables)) is not None)
-        return cls(group, tuple(moving), tuple(tables), logs, bounds, shared)
+        return cls(group, moving, logs, bounds, shared)
 
     def values(self, free: Array) -> Array:
         """Values of the moving digits at unbounded coordinates."""
@@ -93,46 +90,42 @@ class Relaxation:
 
     def free_of(self, digits: Sequence[int]) -> np.ndarray:
         """Coordinates of the moving digits at a point of the grid."""
-        pairs = zip(self.moving, self.tables, strict=True)
-        return self.free([float(table[digits[digit]]) for digit, table in pairs])
+        return self.free([float(table[digits[digit]]) for digit, table in self.moving.items()])
 
     def steps(self, free: Array, digits: Array) -> list[Array]:
         """The step of every slot: moving ones at their coordinate, the others at their digit."""
         values = dict(zip(self.moving, self.values(free), strict=True)) if self.moving else {}
-        lead = dict(zip(self.moving, self.tables, strict=True))
         steps: list[Array] = []
         for slot, table in zip(self.group.slots, self.group.tables, strict=True):
             if slot.digit not in values:
                 steps.append(jnp.asarray(table)[digits[slot.digit]])
-            elif np.array_equal(table, lead[slot.digit]):
+            elif np.array_equal(table, lead := self.moving[slot.digit]):
                 steps.append(values[slot.digit])
             else:  # advances with the first axis of its digit
-                at = lead[slot.digit]
-                steps.append(jnp.interp(values[slot.digit], jnp.asarray(at), jnp.asarray(table)))
+                steps.append(jnp.interp(values[slot.digit], jnp.asarray(lead), jnp.asarray(table)))
         return steps
 
     def positions(self, values: np.ndarray) -> np.ndarray:
         """Positions among the values of their axes, as real numbers: 2.5 is between 2 and 3."""
-        return np.array(
-            [np.interp(v, t, np.arange(len(t))) for v, t in zip(values, self.tables, strict=True)]
-        )
+        pairs = zip(values, self.moving.values(), strict=True)
+        return np.array([np.interp(v, t, np.arange(len(t))) for v, t in pairs])
 
-    def start_values(self, start: Mapping[str, float]) -> list[float]:
+    def start_values(self, start: Mapping[str, float]) -> dict[int, float]:
         """Values of the moving digits at the start; the middle of an axis where none is given.
 
         Raises:
             InputError: a start outside the ends of its axis, or on no moving axis.
         """
-        values: list[float] = []
+        values: dict[int, float] = {}
         paths = [c.path for c in self.group.columns]
-        for digit, table in zip(self.moving, self.tables, strict=True):
+        for digit, table in self.moving.items():
             own = [c.path for c in self.group.columns if c.digit == digit]
             middle = float(table[len(table) // 2])
             value = float(next((start[path] for path in own if path in start), middle))
             if not table[0] <= value <= table[-1]:
                 allowed = f"bounds that hold the start: {table[0]:g} to {table[-1]:g} do not"
                 raise InputError("codesign", own[0], value, allowed)
-            values.append(value)
+            values[digit] = value
         for path in start:
             if path not in paths:
                 raise InputError("codesign", f"start of {path}", start[path], ", ".join(paths))
@@ -140,13 +133,11 @@ class Relaxation:
 
     def start_point(self, start: Mapping[str, float]) -> Point:
         """The start as a point: its values on the moving axes, the first value of all others."""
-        values = dict(zip(self.moving, self.start_values(start), strict=True))
-        tables = dict(zip(self.moving, self.tables, strict=True))
-        leads = self.group.leads
+        values, leads = self.start_values(start), self.group.leads
         steps: list[np.ndarray] = []
         for slot, table in zip(self.group.slots, self.group.tables, strict=True):
             if slot.digit in values:
-                step = np.interp(values[slot.digit], tables[slot.digit], table)
+                step = np.interp(values[slot.digit], self.moving[slot.digit], table)
             else:
                 path = leads[slot.digit].path if slot.digit in leads else ""
                 step = np.float64(start.get(path, table[0]))
@@ -157,13 +148,12 @@ class Relaxation:
     def start_digits(self, start: Mapping[str, float]) -> np.ndarray:
         """The digits of the start, each number rounded to the nearest value of its axis."""
         digits = np.zeros(len(self.group.sizes), int)
-        values = dict(zip(self.moving, self.start_values(start), strict=True))
+        values = self.start_values(start)
         for slot, table in zip(self.group.slots, self.group.tables, strict=True):
             at = slot.digit
             if slot.rule is None and at in self.group.leads:
                 value = values.get(at, start.get(self.group.leads[at].path, table[0]))
-                first = self.tables[self.moving.index(at)] if at in values else table
-                digits[at] = int(np.argmin(np.abs(first - value)))
+                digits[at] = int(np.argmin(np.abs(self.moving.get(at, table) - value)))
         return digits
 
     def random(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
