@@ -1,7 +1,7 @@
 """Prepares a sweep: reads and checks the space, the estimator and what to keep."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -88,6 +88,18 @@ class Prepared(NamedTuple):
     def size(self) -> int:
         """Points of the grid."""
         return sum(p.group.size for p in self.parts)
+
+    def locate(self, index: Sequence[int]) -> Iterator[tuple[Part, np.ndarray, np.ndarray]]:
+        """Each part with some of these global indices, their positions, and rows of digits."""
+        flat = np.asarray(index, np.int64 if self.size < 2**63 else object)
+        for part in self.parts:
+            rest = flat - part.group.offset
+            at = np.flatnonzero((rest >= 0) & (rest < part.group.size))
+            rest, digits = rest[at], np.zeros((len(at), len(part.group.sizes)), np.int64)
+            for digit, size in reversed([*enumerate(part.group.sizes)]):
+                digits[:, digit], rest = rest % size, rest // size
+            if len(at):
+                yield part, at, digits
 
     @property
     def declared(self) -> dict[str, Output]:

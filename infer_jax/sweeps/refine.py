@@ -15,7 +15,6 @@ from infer_jax.sweeps.paths import Point, numbers
 from infer_jax.sweeps.preparing import Part, Prepared
 from infer_jax.sweeps.program import Evaluated, Evaluation, Extent, answers, flat_index, precise
 from infer_jax.sweeps.reducers import Chunk, Ranking, Reducer
-from infer_jax.sweeps.space import spread
 from infer_jax.typed_jax import jit, trees
 
 BLOCK = 1024  # points evaluated at a time: one program for any number of them
@@ -63,8 +62,7 @@ def evaluate(ready: Prepared, index: Sequence[int]) -> RefinedPoints:
     columns: dict[str, Any] = {}
     fixed = {"accepted": bool, "shortfall": float, "position": np.int64}
     judged: dict[str, Any] = {name: np.zeros(len(index), kind) for name, kind in fixed.items()}
-    for number, at, digits in spread(ready.groups, index):
-        part = ready.parts[number]
+    for part, at, digits in ready.locate(index):
         values, *verdicts, estimate = estimates(part, digits, "scope")
         judged["accepted"][at], feasible, judged["shortfall"][at] = verdicts
         place = flat_index(part.program.per, digits.T, part.program.sizes)

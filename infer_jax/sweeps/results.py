@@ -26,7 +26,6 @@ from infer_jax.sweeps.paths import declared, numbers
 from infer_jax.sweeps.preparing import Prepared
 from infer_jax.sweeps.reducers import Answer, Best, TopK, is_least, parse
 from infer_jax.sweeps.refine import RefinedPoints
-from infer_jax.sweeps.space import spread
 
 if TYPE_CHECKING:
     import pandas  # pyright: ignore[reportMissingTypeStubs]
@@ -269,14 +268,14 @@ def columns_of(ready: Prepared, rows: RefinedPoints) -> tuple[dict[str, Column],
     """Axes, then the terms of the estimates in float64, by dotted path; and their units."""
     axes: dict[str, Column] = {}  # one of some structures only is None for the others
     units: dict[str, str] = {}
-    for number, at, point in spread(ready.groups, rows.index):
-        for c in ready.groups[number].columns:
+    for part, at, point in ready.locate(rows.index):
+        for c in part.group.columns:
             full = axes.setdefault(c.path, np.full(len(rows), None, object))
             labels = np.empty(len(c.labels), object)
             labels[:] = c.labels
             full[at] = labels[point[:, c.digit]]
             if not c.is_spec:
-                units[c.path] = declared(c.path, ready.groups[number].base, None).full_unit
+                units[c.path] = declared(c.path, part.group.base, None).full_unit
     columns = {path: np.array(column.tolist()) for path, column in axes.items()}
     terms = rows.terms
     for name in (*HEAD, *ready.signs, *terms):
@@ -322,8 +321,8 @@ def _bands(ready: Prepared, of_row: Sequence[str]) -> Iterator[tuple[str, str, C
 
 def axes_of(ready: Prepared, index: int) -> dict[str, object]:
     """The axes of a point as the user wrote them: numbers, and names of specs."""
-    [(number, _, [point])] = spread(ready.groups, [index])
-    return {c.path: c.labels[point[c.digit]] for c in ready.groups[number].columns}
+    [(part, _, [point])] = ready.locate([index])
+    return {c.path: c.labels[point[c.digit]] for c in part.group.columns}
 
 
 def _exceeded_limits(ready: Prepared, rows: RefinedPoints, units: dict[str, str], i: int) -> str:
@@ -371,8 +370,7 @@ def explain(ready: Prepared, index: int, source: str = "") -> Explanation:
     """
     if not 0 <= index < ready.size:
         raise InputError("space", "index", index, f"from 0 to {ready.size - 1}")
-    [(number, _, point)] = spread(ready.groups, [index])
-    part = ready.parts[number]
+    [(part, _, point)] = ready.locate([index])
     rows = refine.estimates(part, point, "all")[4]
     estimate, fields = jax.tree.map(itemgetter(0), rows), part.point.declared
     terms = {name: (float(x), fields[name].full_unit) for name, x in numbers(estimate).items()}

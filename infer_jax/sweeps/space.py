@@ -1,7 +1,7 @@
 """The space of a sweep: axes over five pytrees, as groups of points on mixed-radix grids."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from math import prod
 from typing import NamedTuple
@@ -77,23 +77,6 @@ def fill(base: Point, slots: Sequence[Slot], steps: Sequence[ArrayLike]) -> Poin
             step = slot.rule(step, jax.tree.unflatten(tree, flat))
         flat[slot.leaf] = step
     return jax.tree.unflatten(tree, flat)
-
-
-def spread(
-    groups: Sequence[Group], index: Sequence[int]
-) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """For each group with some of these global indices: its number, their positions and digits."""
-    total = groups[-1].offset + groups[-1].size
-    flat = np.asarray(index, np.int64 if total < 2**63 else object)
-    for number, group in enumerate(groups):
-        at = np.flatnonzero((flat >= group.offset) & (flat < group.offset + group.size))
-        rest = flat[at] - group.offset
-        digits: list[np.ndarray] = []
-        for size in reversed(group.sizes):
-            digits.append((rest % size).astype(np.int64))
-            rest = rest // size
-        if len(at):
-            yield number, at, np.stack(digits[::-1], -1) if digits else np.zeros((len(at), 0), int)
 
 
 MAX_GROUPS = 64  # groups, each of which is a program of its own
