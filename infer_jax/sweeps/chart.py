@@ -15,7 +15,7 @@ from infer_jax.physics.pareto import frontier_rows
 from infer_jax.plots import Curve, plot_frontier
 from infer_jax.plots.bars import Panel, plot_bars
 from infer_jax.plots.points import plot_cloud, plot_maps, plot_points
-from infer_jax.plots.rendering import rent
+from infer_jax.plots.rendering import facts_caption, rent
 from infer_jax.plots.style import Words, words
 from infer_jax.results.numbers import digits
 from infer_jax.specs import outputs
@@ -65,27 +65,24 @@ def caption_of(ready: Prepared, feasible: int) -> str:
     """Models, formats, lengths, axes, rents, estimators and limits; ``feasible``: such points."""
     work = ready.groups[0].base.workload
     # the lowest and the highest value of each axis of numbers that has several
-    ranges: dict[str, tuple[float, float]] = {}
+    numbers: dict[str, set[float]] = {}
     for axis in (axis for group in ready.groups for axis in group.columns):
-        numbers = [float(x) for x in axis.labels if isinstance(x, int | float)]
-        if numbers and min(numbers) < max(numbers):
-            low, high = ranges.get(axis.path, (min(numbers), max(numbers)))
-            ranges[axis.path] = min(low, *numbers), max(high, *numbers)
+        own = (float(x) for x in axis.labels if isinstance(x, int | float))
+        numbers.setdefault(axis.path, set()).update(own)
+    ranges = {path: (min(x), max(x)) for path, x in numbers.items() if len(x) > 1}
     lengths: list[str] = []
     for name, end in (("isl", "tokens in"), ("osl", "out")):
-        ends = ranges.pop(f"workload.{name}", (float(getattr(work, name)),))
+        ends = ranges.pop(f"workload.{name}", None) or (float(getattr(work, name)),)
         lengths.append(f"{' to '.join(f'{x:,.12g}' for x in dict.fromkeys(ends))} {end}")
-    models = ready.models
-    systems = list(ready.systems.values())
-    rents = {x.name: float(x.hardware.price) for x in systems}
+    rents = {name: float(x.hardware.price) for name, x in ready.systems.items()}
     axes = [
         f"{name_of(path).rpartition(', ')[2]} {low:,.6g} to {high:,.6g}"
         for path, (low, high) in ranges.items()
     ]
     estimators = dict.fromkeys(estimator.innermost.table for estimator in ready.estimators)
     facts = (
-        ", ".join(x.name for x in models),
-        ", ".join(dict.fromkeys(x.quantisation for x in models)),
+        ", ".join(x.name for x in ready.models),
+        ", ".join(dict.fromkeys(x.quantisation for x in ready.models)),
         ", ".join(lengths),
         ", ".join(axes),
         rent(rents) if rents and "hardware.price" not in ranges else "",
@@ -96,8 +93,8 @@ def caption_of(ready: Prepared, feasible: int) -> str:
         fit += ", the others lack memory or break a rule of layouts"
     reducer = ready.reducer
     limits = dict(reducer.limits) if isinstance(reducer, Best) else {}
-    within = f" Limits: {', '.join(limit_in_words(*x) for x in limits.items())}." if limits else ""
-    return f"{'; '.join(filter(None, facts))}. {fit}.{within}"
+    within = f"Limits: {', '.join(limit_in_words(*x) for x in limits.items())}." if limits else ""
+    return facts_caption(facts, f"{fit}.", within)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from infer_jax.errors import InputError
 from infer_jax.estimators import Estimate, Trust
 from infer_jax.estimators.known_errors import BORROWED
 from infer_jax.on_demand import load_optional
-from infer_jax.plots.rendering import FigureResult, date_caption
+from infer_jax.plots.rendering import FigureResult
 from infer_jax.plots.style import Words
 from infer_jax.results import Column as Heading, Notes, Result, Section, Table, option, table
 from infer_jax.results.numbers import digits
@@ -235,7 +235,7 @@ class SweepResult(FigureResult):
         ready, axes = self.ready, tuple(self.axes(0)) if len(self) else ()
         caption = caption_of(ready, int(self.provenance["counts"]["feasible"]))
         title = title_of(ready, answer=self.answer is not None)
-        words: Words = {"title": title, "caption": date_caption(caption)}
+        words: Words = {"title": title, "caption": caption}
         chart = SweepChart(ready.reducer, self.columns, self.units, axes, self.answer, words)
         return chart.figure()
 
