@@ -71,7 +71,7 @@ class Facts:
         silent: bool = False,
     ) -> int | T:
         """A whole number from ``low`` to ``high``; a default taken is noted unless ``silent``."""
-        allowed = f"a whole number from {low} to {high}"
+        allowed = f"a whole number from {low} to {high}" if low < high else f"{low}"
         value = self._read(
             keys, default, allowed, lambda x: _is_between(x, low, high) and x == int(x)
         )

@@ -16,7 +16,7 @@ from infer_jax.catalog.huggingface.facts import Facts
 
 MAX_LENGTH, MAX_DEPTH = 2000, 32  # characters of a pattern, groups within groups
 SUPPORTED = "characters, classes, groups, repeats, ^, $, \\b and look-aheads"
-WORK = 5_000_000  # positions visited for one list of names; published configs take up to 500,000
+WORK = 2_000_000  # positions visited for one list of names; published configs take up to 500,000
 PREFIXES = ("model.", "language_model.", "backbone.")  # wrappers around "layers.0.…"
 SPELLINGS = ("", "model.", "language_model.model.")  # before which a regular expression begins
 SINGLE = (op.LITERAL, op.NOT_LITERAL, op.ANY, op.IN)
@@ -70,6 +70,8 @@ def _sequence(parts: _parser.SubPattern, depth: int) -> Ends:
 
     def ends(name: str, starts: set[int], work: Work) -> set[int]:
         for step in steps:
+            if not starts:  # else repeats within repeats ask of nothing twice, and twice again
+                break
             work.spend(len(starts))
             starts = step(name, starts, work)
         return starts

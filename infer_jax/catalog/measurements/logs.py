@@ -24,7 +24,7 @@ MLPERF = {
     "tpot": "result_time_per_output_token_{}_ns",
     "e2el": "result_{}_latency_ns",
     "request_throughput": "result_completed_samples_per_sec",
-    "output_throughput": "result_completed_tokens_per_second result_tokens_per_second",
+    "output_throughput": "result_completed_tokens_per_second",
     "completed": "result_query_count",
 }
 REQUESTS, META = "requests.jsonl", "meta.json"
@@ -74,7 +74,8 @@ def read_mlperf(file: str, text: str) -> Iterator[Run]:
         key = "result_first_token_99.00_percentile_latency_ns"
         raise cells.error(key, "missing", "a log with token latencies (use_token_latencies)")
     mean = cells.number("result_time_to_output_token_mean", 1e-9)
-    yield run.replace(tpot=Statistic(mean, None, run.tpot.percentiles))
+    rate = run.output_throughput or cells.number("result_tokens_per_second")
+    yield run.replace(tpot=Statistic(mean, None, run.tpot.percentiles), output_throughput=rate)
 
 
 def is_bundle(folder: Path) -> bool:

@@ -133,11 +133,14 @@ def check_facts(where: str, values: Mapping[str, object]) -> dict[str, object]:
     """
     cells, facts = Cells(where, 0, values), dict[str, object]()
     for name, value in values.items():
-        if value is not None and name not in FACTS:
+        if value is None:
+            continue
+        if name not in FACTS:
             raise cells.error(name, value, f"a fact among {', '.join(FACTS)}")
-        fact = cells.text(name) if name in TEXTS else cells.number(name)
-        if fact is not None:
-            facts[name] = fact
+        facts[name] = cells.text(name) if name in TEXTS else cells.number(name)
+        if facts[name] in (None, ""):
+            allowed = "a text" if name in TEXTS else "a number of at least 0"
+            raise cells.error(name, value, allowed)
     return facts
 
 

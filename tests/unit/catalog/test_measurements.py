@@ -126,6 +126,14 @@ def test_mlperf_log():
     assert (run.model, run.osl) == ("llama-3.1-70b", 101.0)
 
 
+def test_a_log_without_completed_tokens_has_those_of_all(tmp_path):
+    text = (DATA / "mlperf_log_detail.txt").read_text()
+    rate = 'result_completed_tokens_per_second", "value": '
+    every = ':::MLLOG {"key": "result_tokens_per_second", "value": 77.0}\n'
+    (tmp_path / "log.txt").write_text(text.replace(f"{rate}402.0", f"{rate}0.0") + every)
+    assert one(tmp_path / "log.txt").output_throughput == 77.0
+
+
 def test_plain_table_converts_the_definition_of_tpot():
     first, second = read_runs(DATA / "runs.csv")
     assert first.tpot.mean == pytest.approx(0.010)

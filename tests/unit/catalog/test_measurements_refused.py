@@ -132,6 +132,9 @@ def test_facts(refused, tmp_path):
         read_runs(DATA / "vllm.json", colour="red")
     with pytest.raises(InputError, match=r"facts: tp is 'two'"):
         read_runs(DATA / "vllm.json", tp="two")
+    for fact, allowed in (("engine", "a text"), ("tp", "a number of at least 0")):
+        with pytest.raises(InputError, match=f"facts: {fact} is ''; allowed: {allowed}"):
+            read_runs(DATA / "vllm.json", **{fact: ""})
     (tmp_path / "side.json").write_text('{"vllm.json": {"chips": -1}}')
     with pytest.raises(InputError, match=r"table vllm\.json: chips is -1"):
         read_runs(DATA / "vllm.json", sidecar=tmp_path / "side.json")

@@ -38,7 +38,7 @@ def test_as_python_says():
     "pattern",
     [
         "(a*)*$", "(a|a)*$", "((a+)+)+$", "(.*.*.*)*!", ".*a.*a.*a.*a.*a.*a.*a.*a!",
-        "(a{1,60}){1,60}!",
+        "(a{1,60}){1,60}!", "(?:" * 30 + "bc" + "){1,2}" * 30, "(?:" * 30 + "bc" + "){1,}" * 30,
     ],
 )  # fmt: skip
 def test_patterns_that_take_python_years(pattern):
