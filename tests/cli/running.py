@@ -37,10 +37,12 @@ def run(*words: str) -> Ran:
     raise AssertionError("a command ends in SystemExit")
 
 
-def program(*words: str, code: str = "from infer_jax.cli import main; main()", **how: Any):
+def program(
+    *words: str, code: str = "from infer_jax.cli import main; main()", stdout: Any = subprocess.PIPE
+) -> subprocess.CompletedProcess[str]:
     """What a command, or other code, leaves behind in a process of its own."""
-    asked, both = [sys.executable, "-c", code, *words], {"stdout": -1, "stderr": -1}
-    return subprocess.run(asked, text=True, timeout=120, **(both | how))
+    asked, err = [sys.executable, "-c", code, *words], subprocess.PIPE
+    return subprocess.run(asked, stdout=stdout, stderr=err, text=True, timeout=120)
 
 
 def answer(*words: str, code: int = 0) -> dict[str, Any]:
