@@ -15,6 +15,7 @@ from infer_jax.errors import InputError
 from infer_jax.estimators.disaggregated import Disaggregated, Pools
 from infer_jax.estimators.serving import Deployment, Serving
 from infer_jax.estimators.serving.price import experts_time, own_time
+from infer_jax.estimators.speculative import Drafting
 from infer_jax.physics import decoder, pipelining
 from infer_jax.planning import PlanPool
 from infer_jax.replays import (
@@ -35,7 +36,7 @@ from infer_jax.replays.runs import Gaps, ReplayRun, Series, gaps_of
 from infer_jax.results import Fact, option
 from infer_jax.results.problems import check_name, refuse
 from infer_jax.servers.instance import ReplayedInstance, Sizes, server_of, with_host
-from infer_jax.servers.stream import Drafting, RequestStream
+from infer_jax.servers.stream import RequestStream
 from infer_jax.specs import Architecture, Hardware
 
 COLUMNS = ("arrival", "admitted", "first", "last", "preempted", "cached")  # of requests

@@ -21,6 +21,7 @@ from infer_jax.estimators.serving.price import (
     price,
     ranked_law,
 )
+from infer_jax.estimators.speculative import Drafting
 from infer_jax.physics.cost import power_at
 from infer_jax.physics.memory import tiers
 from infer_jax.replays import Log, Rules, has_prefix_cache
@@ -28,7 +29,6 @@ from infer_jax.replays.runs import Series
 from infer_jax.results import option
 from infer_jax.results.numbers import size
 from infer_jax.results.problems import refuse
-from infer_jax.servers.stream import Drafting
 from infer_jax.specs import UNBOUNDED, Architecture, Hardware
 
 

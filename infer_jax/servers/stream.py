@@ -4,11 +4,12 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 
 from infer_jax.catalog.traces import BLOCK, Trace, read_trace
+from infer_jax.estimators.speculative import Drafting
 from infer_jax.replays import drawn_drafts
 from infer_jax.replays.requests import (
     ArrivingRequests,
@@ -18,35 +19,6 @@ from infer_jax.replays.requests import (
 )
 from infer_jax.results import option
 from infer_jax.results.problems import ask, forbid, refuse
-from infer_jax.specs import Architecture
-
-MAX_DRAFTS = 5  # tokens drafted for a pass at most
-
-
-class Drafting(NamedTuple):
-    """The drafter (``None``: the model's own heads), acceptance by position, and notes.
-
-    ``count``: tokens drafted for each request in a pass of a replay.
-    """
-
-    draft: Architecture | None
-    acceptance: np.ndarray | float
-    notes: list[str]
-    count: int = 0
-
-    @property
-    def words(self) -> str:
-        """What a pass of a replay does, in words."""
-        count = "1 draft" if self.count == 1 else f"{self.count} drafts"
-        return f"a pass verifies {count} and one token more of each request that decodes"
-
-    @property
-    def counts(self) -> list[float]:
-        """The numbers of drafted tokens to try, 0 among them."""
-        curve = np.asarray(self.acceptance)
-        most = MAX_DRAFTS if curve.ndim == 0 else min(MAX_DRAFTS, len(curve))
-        return [float(d) for d in range(most + 1)]
-
 
 ISL, OSL = 1024.0, 128.0  # tokens where not given, as `vllm bench serve` draws them
 PROMPTS = 1000  # requests of a run where not given, as there

@@ -11,10 +11,10 @@ from infer_jax.compiling import once
 from infer_jax.estimators import Estimate, Estimator
 from infer_jax.estimators.serving import Serving
 from infer_jax.estimators.serving.model import fastest_drafts
+from infer_jax.estimators.speculative import Drafting
 from infer_jax.physics.speculation import acceptance_by_position, heads_acceptance
 from infer_jax.results import option
 from infer_jax.results.problems import ask, refuse
-from infer_jax.servers.stream import Drafting
 from infer_jax.specs import Plan, Workload
 from infer_jax.verbs import inputs
 from infer_jax.verbs.progress import busy

@@ -12,6 +12,7 @@ import numpy as np
 from infer_jax.catalog import Model, System
 from infer_jax.estimators import Trust
 from infer_jax.estimators.serving import Deployment
+from infer_jax.estimators.speculative import Drafting
 from infer_jax.launch import LaunchedService, Starter, checkpoint, service
 from infer_jax.planning import (
     MODES,
@@ -32,7 +33,6 @@ from infer_jax.planning import (
 from infer_jax.planning.layout import largest
 from infer_jax.results import option
 from infer_jax.results.problems import ask, exclude, refuse
-from infer_jax.servers.stream import Drafting
 from infer_jax.specs import UNBOUNDED
 from infer_jax.verbs import inputs
 from infer_jax.verbs.inputs import HardwareLike, ModelLike, Setup

@@ -9,10 +9,11 @@ from infer_jax.catalog import Model
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Deployment
 from infer_jax.estimators.serving.plan import deployment
+from infer_jax.estimators.speculative import Drafting
 from infer_jax.planning import Layout, PlanPool
 from infer_jax.results import option
 from infer_jax.results.problems import ask, refuse
-from infer_jax.servers.stream import Drafting, RequestStream
+from infer_jax.servers.stream import RequestStream
 from infer_jax.specs import Architecture
 from infer_jax.verbs import inputs
 from infer_jax.verbs.drafts import DraftOptions, drafting
