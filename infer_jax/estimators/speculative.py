@@ -41,7 +41,7 @@ class Drafting(NamedTuple):
     draft: Architecture | None
     acceptance: np.ndarray | float
     notes: list[str]
-    count: int = 0
+    count: int = 0  # pyright: ignore[reportIncompatibleMethodOverride]
 
     @property
     def words(self) -> str:
