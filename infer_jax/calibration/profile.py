@@ -168,7 +168,8 @@ def _patterns(server: Calibrated) -> list[str]:
     """
     notes, spread = list[str](), server.spread[0]
     weights = server.fit.weights.reshape(2, -1)
-    columns = {title: np.asarray([getattr(run, name) for run in server.runs])
+    # a run with arrivals has no concurrency
+    columns = {title: np.asarray([getattr(run, name) or 0.0 for run in server.runs])
                for title, name in ALONG.items()}  # fmt: skip
     for k, name in enumerate(OUTPUTS):
         fitted = np.flatnonzero(weights[k])

@@ -81,16 +81,6 @@ class PointProgram:
         terms = self.evaluation.terms
         return {n: -1.0 if self.declared[n].more_is_better else 1.0 for n in terms}
 
-    @property
-    def units(self) -> dict[str, str]:
-        """The units of terms and of every number of the estimate."""
-        return {name: field.full_unit for name, field in self.declared.items()}
-
-    @property
-    def powers(self) -> set[str]:
-        """Powers and energies, unknown where the chip's power is."""
-        return {name for name, field in self.declared.items() if field.drawn}
-
     @cached_property
     def _judged(self) -> tuple[str, list[bool]]:
         """The program of terms, constraints and limits alone, and which inputs it reads."""

@@ -281,7 +281,7 @@ def request_of(
     elif isinstance(space, Mapping):
         request = space_of("sweep", space, keep)
     else:
-        request = space_of(str(Path(space)), read_toml(space), keep)
+        request = space_of(str(Path(space)), read_toml(Path(space)), keep)
     if estimator is not None:
         single = isinstance(estimator, str | Estimator)
         several = [estimator] if single else list(estimator)

@@ -38,6 +38,11 @@ def test_more_requests_than_memory_holds_are_told_by_how_many():
     assert places and int(places[1]) == math.floor(limit["capacity"])
 
 
+def test_the_interval_says_what_it_is_of():
+    printed = run("estimate", "llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "1").out
+    assert "by rows left out of the fit" in " ".join(printed.split())
+
+
 def test_verbs_answer_one_question_alike():
     """What `plan` says of its plan, `estimate`, `compare` and `sensitivity` say of it too."""
     point = ("llama-3.1-8b", "--hardware", "h100_sxm", "--isl", "1000", "--osl", "101")

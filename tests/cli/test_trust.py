@@ -60,6 +60,7 @@ def test_compare_marks_the_column():
     one, two = output["estimators"]
     assert one["trust"]["borrowed_from"] == "Hopper" and two["trust"]["borrowed_from"] is None
     assert "serving ~" in printed and "economics.planned ~" not in printed
+    assert "second over first" in lines(printed)
 
 
 def test_a_sweep_marks_its_rows_and_asks_no_energy_of_a_chip_whose_power_is_unknown(tmp_path):
@@ -87,3 +88,11 @@ def test_a_command_is_of_the_release_that_it_names():
     assert wrong.code == 2
     assert wrong.err == f"infer-jax: --engine-version is '0.5.0'; allowed: {known}"
     assert "of 2026-06" in " ".join(run("estimate", "--help").out.split())
+
+
+def test_a_measured_system_is_told_by_its_errors_and_marked_nowhere():
+    point = ("llama-3.1-8b", "--hardware", "h100_sxm", *ONE)
+    for verb in ("estimate", "sensitivity"):  # which lists other chips, too
+        answered, printed = answered_once(verb, *point)
+        assert answered["trust"]["says"] in lines(printed)
+        assert verb != "estimate" or "~" not in printed

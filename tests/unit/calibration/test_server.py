@@ -1,5 +1,6 @@
 """Calibration of one server: what was put in comes back, and what is not known is said."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from jax import Array
 
 from infer_jax.calibration.linearised import Linearised
+from infer_jax.calibration.profile import ARRIVALS, caveats
 from infer_jax.calibration.runs import LoadPredictor, engine_of, in_flight, load_of, measured
 from infer_jax.calibration.server import (
     STEP_SHARES,
@@ -96,6 +98,13 @@ def test_the_band_holds_what_was_left_out(built):
     inside = (low[:, None] < ratio) & (ratio < high[:, None])
     assert 0.7 <= inside.mean() <= 1.0
     assert np.all(built.band(0.95)[:, 1] > high) and np.all(built.band(0.5)[:, 1] < high)
+
+
+def test_runs_with_arrivals_beside_others_are_told_of(built):
+    *closed, last = built.runs
+    arriving = last.replace(concurrency=None, request_rate=1.0)
+    notes = caveats(replace(built, runs=(*closed, arriving)))
+    assert ARRIVALS in notes and ARRIVALS not in caveats(built)
 
 
 def test_a_broken_run_is_told_and_moves_a_server_by_less_than_is_stated():

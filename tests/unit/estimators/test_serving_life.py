@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from infer_jax.errors import InputError
-from infer_jax.estimators import make
+from infer_jax.estimators import Speculative, make
 from infer_jax.estimators.serving import Deployment, Serving, ServingWorkload, pass_terms, shape
-from infer_jax.specs import Arrivals, Host, Plan, Workload, leaves
+from infer_jax.specs import Arrivals, ForwardPass, Host, Plan, Workload, leaves
 from tests.contract.cases import dense, mixture, nodes
-from tests.unit.estimators.compiled import estimate, quickly
+from tests.unit.estimators.compiled import estimate, quickly, step
+from tests.unit.physics.derivatives import agrees_with_differences, numbers
 
 HARDWARE = nodes().with_(power=700.0)
 
@@ -222,3 +223,48 @@ def test_the_wait_for_the_running_pass_goes_by_the_phase_of_the_engine():
         for x in (0.0, 0.5, 1.0)
     )
     assert none < half and all_of_it - half == pytest.approx(half - none, rel=1e-6)
+
+
+@pytest.mark.slow
+def test_a_token_with_drafts_is_that_of_the_wrapper(x64):
+    """Two ways to one number: the passes of serving, and ``Speculative`` around its steps.
+
+    They differ in what drafts add to attention and, for every token, to the host: a few percent.
+    """
+    serving, layout = Serving.of(acceptance=0.7), Deployment.of(tp=2)
+    forward = ForwardPass.of(sequences=12, new_tokens=1, cached_tokens=2000)
+    wrapper, token = Speculative.bonus(serving, dense(), 0.7), jax.jit(Serving.token)
+    for drafts in (1, 3, 5):
+        asked_of = (HARDWARE, forward, layout.with_(drafts=drafts), shape(dense()))
+        ours = token(serving, shape(mixture()), *asked_of)
+        theirs = step(wrapper.always(drafts), mixture(), HARDWARE, forward, layout)
+        assert float(ours.time) == pytest.approx(float(theirs.time), rel=0.05)
+        assert sum(map(float, ours.terms.values())) == pytest.approx(float(ours.time), rel=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rate", [None, 2.0], ids=["closed", "open"])
+def test_a_draft_model_costs_memory_prefills_and_passes(x64, rate):
+    serving = Serving.of(acceptance=0.8)
+    work = asked(arrivals=None if rate is None else Arrivals.of(rate=rate))
+
+    @jax.jit
+    def serve(drafts, count):
+        seen = shape(dense())
+        tables = jax.tree.map(lambda x: x * count, seen.tables)
+        layers = seen.layers._replace(count=seen.layers.count * count)
+        draft = seen._replace(layers=layers, tables=tables)
+        layout = plan().replace(drafts=drafts)
+        return serving.estimate_shape(shape(mixture()), HARDWARE, work, layout, draft)
+
+    none = estimate(serving, mixture(), HARDWARE, work, plan())
+    off = serve(*numbers(0.0, 1.0))
+    assert float(off.tpot) == pytest.approx(float(none.tpot), rel=1e-9)
+    assert float(off.ttft) == pytest.approx(float(none.ttft), rel=1e-9)
+    one, twice = (serve(*numbers(3.0, count)) for count in (1.0, 2.0))
+    assert float(twice.tpot) > float(one.tpot) and float(twice.ttft) > float(one.ttft)
+    needs = [float(x.memory["weights"]) for x in (off, one, twice)]
+    assert needs[2] - needs[1] == pytest.approx(needs[1] - needs[0], rel=1e-6)
+
+    if rate is None:
+        agrees_with_differences(lambda *x: jnp.log(serve(*x).tpot), *numbers(2.5, 1.5))

@@ -157,3 +157,18 @@ def test_a_generation_without_rows_is_no_more_certain_than_one_with_and_a_make_l
     sisters, others = (set(map(wide, names)) for names in (SISTERS, OTHERS))
     assert len(sisters) == len(others) == 1  # a make has one spread
     assert wide("h100_sxm") <= min(sisters) < min(others)
+
+
+def test_a_profile_of_its_own_server_is_not_borrowed(tmp_path):
+    path = tmp_path / "mine.toml"
+    bands = ("tpot_low", "tpot_high", "ttft_low", "ttft_high")
+    lines = "\n".join(f'{name} = {{ value = 1, source = "mine" }}' for name in bands)
+    path.write_text(
+        f'title = "mine"\nbase = "h100_sxm"\n[serving_bands]\n{lines}\n[sources]\nmine = "runs"\n'
+    )
+    known = trust("serving", make("serving"), ij.load_system(path), "qwen3-32b")
+    assert known.calibrated and known.borrowed_from is None
+    assert "does not say which model" in known.says and not known.covers()
+    path.write_text('title = "mine"\nbase = "mi300x"\n')
+    known = trust("serving", make("serving"), ij.load_system(path), "qwen3-32b")
+    assert known.borrowed_from == "Hopper"
