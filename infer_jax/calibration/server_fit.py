@@ -275,7 +275,7 @@ class Calibrated:
         pooled = TYPICAL_RUNS * typical + np.sum(errors**2, axis=1)
         return np.sqrt(pooled / (TYPICAL_RUNS + count)), TYPICAL_RUNS + float(np.min(count))
 
-    @property
+    @functools.cached_property
     def proposals(self) -> tuple[Proposal, ...]:
         """The possible runs that would narrow the predictions of all of them most."""
         return next_runs(self.fit, self.covered, self.possible)

@@ -142,9 +142,8 @@ class Search:
         start, rng = start or {}, np.random.default_rng(seed)
         limits, paths, begun = self.limits(under), list[AscentPath](), 0
         lattices = [Lattice(problem, limits) for problem in self.problems]
-        ends: list[
-            tuple[float, float, int, tuple[int, ...]]
-        ] = []  # excess, objective, group, digits
+        # excess, objective, group, digits
+        ends = list[tuple[float, float, int, tuple[int, ...]]]()
         for number, lattice in enumerate(lattices):
             problem, relaxed = lattice.problem, lattice.problem.relaxed
             share = RESTARTS_PER_NUMBER * max(2, len(relaxed.moving))

@@ -154,7 +154,10 @@ def _below_stairs(rows: Front, by: Front) -> Iterator[Pairs]:
 
 
 def _in_blocks(rows: Front, by: Front, lost: np.ndarray) -> Iterator[Pairs]:
-    """Rows that are not lost, with a row at or before each in all objectives; block by block."""
+    """Rows that are not lost, with a row at or before each in all objectives; block by block.
+
+    ``lost`` is read anew for each block: the caller marks what a block has decided.
+    """
     pushed, keys = [by.pushed(i) for i in range(by.keys)], slice(1, 1 + rows.keys)
     for start in range(0, len(by), HOST_BLOCK):
         some, left = slice(start, start + HOST_BLOCK), np.flatnonzero(~lost)

@@ -157,7 +157,7 @@ def shared_variance(errors: np.ndarray, groups: Sequence[Hashable]) -> float:
 
 def left_out_errors(
     times: PooledTimes, made: PooledProblem, folds: Mapping[str, np.ndarray], start: ArrayLike,
-    counted: np.ndarray, scored: np.ndarray, say: Callable[[str], object] = bool,
+    counted: np.ndarray, scored: np.ndarray, say: Callable[[str], object] = lambda _: None,
 ) -> np.ndarray:  # fmt: skip
     """log(measured / predicted) of the ``scored`` times in a fold, each by a fit without it.
 

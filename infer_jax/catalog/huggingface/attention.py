@@ -37,7 +37,7 @@ COMPRESSED = {
 }
 INDEXER = {"top_k": "index_topk", "index_heads": "index_n_heads", "index_width": "index_head_dim"}
 POOL = ("wkv", "wgate")  # matrices that pool tokens into an entry
-LINEAR = {
+RECURRENT = {
     "key_heads": "linear_num_key_heads",
     "value_heads": "linear_num_value_heads",
     "key_width": "linear_key_head_dim",
@@ -198,7 +198,7 @@ def compressed(facts: Facts, ratio: int) -> Piece:
 
 def gated_delta(facts: Facts) -> Piece:
     """Gated DeltaNet: convolution, delta rule, gated norm (arXiv 2412.06464)."""
-    width, n = facts.count("hidden_size"), facts.counts(LINEAR)
+    width, n = facts.count("hidden_size"), facts.counts(RECURRENT)
     facts.divided("linear_num_value_heads", n.value_heads, "linear_num_key_heads", n.key_heads)
     values = n.value_heads * n.value_width
     inner = 2 * n.key_heads * n.key_width + values

@@ -36,7 +36,7 @@ OPTIONS = {
 }
 
 
-def recognises(value: Mapping[str, object]) -> bool:
+def is_object(value: Mapping[str, object]) -> bool:
     """True for a profile: an object of metrics, each with its unit."""
     metrics = value.get("records", value)
     latency = metrics.get("request_latency") if isinstance(metrics, dict) else None

@@ -190,8 +190,8 @@ SUFFIXES = (".json", ".jsonl", ".csv", ".txt")  # of the files of a folder that 
 TEXT_FORMATS = (
     (logs.is_mlperf, logs.read_mlperf),
     (aiperf.is_table, aiperf.read_table),
-    (silicon.recognises, silicon.runs_of),
-    (table.recognises, table.read),
+    (silicon.is_table, silicon.runs_of),
+    (table.is_table, table.read),
 )
 KEYED_FORMATS = (
     ({"backend", "dataset_name", "completed", "mean_ttft_ms"}, clients.read_sglang),
@@ -249,7 +249,7 @@ def _files(paths: Paths) -> Iterator[Path]:
 
 def _of_file(path: Path) -> Iterator[Run]:
     file, text = str(path), contents(path)
-    read = next((read for recognises, read in TEXT_FORMATS if recognises(text)), None)
+    read = next((read for is_of, read in TEXT_FORMATS if is_of(text)), None)
     if read is not None:
         yield from read(file, text)
     elif text.lstrip()[:1] in "{[":
@@ -276,7 +276,7 @@ def _of_documents(file: str, documents: list[tuple[int, object]]) -> Iterator[Ru
 def _of_object(file: str, number: int, value: object, unit: str) -> Run:
     if isinstance(value, dict):
         readers = (read for keys, read in KEYED_FORMATS if keys <= value.keys())
-        read = next(readers, aiperf.read if aiperf.recognises(value) else None)
+        read = next(readers, aiperf.read if aiperf.is_object(value) else None)
         if read is not None:
             return read(Cells(file, number, value, unit))
     at = f"{unit} {number}" if number else ""

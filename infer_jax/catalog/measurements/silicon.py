@@ -112,7 +112,7 @@ def published_rows(path: str | os.PathLike[str] | None = None) -> tuple[Publishe
     return tuple(_published(str(path), read_text(path)))
 
 
-def recognises(text: str) -> bool:
+def is_table(text: str) -> bool:
     """True for the package's table of rows."""
     return {"silicon_ttft_ms", "silicon_tpot_ms"} <= set(text.partition("\n")[0].strip().split(","))
 

@@ -28,7 +28,7 @@ TIME = re.compile(
 DEFINITIONS = ("excludes_first", "includes_first", "interactivity")
 
 
-def recognises(text: str) -> bool:
+def is_table(text: str) -> bool:
     """True where the first line names a time of this table."""
     header = text.lstrip().partition("\n")[0].split(",")
     return any(TIME.fullmatch(column.strip()) for column in header)

@@ -10,7 +10,7 @@ import os
 from typing import NamedTuple
 
 from infer_jax.catalog.foreign import read_json
-from infer_jax.catalog.huggingface.attention import LATENT, LINEAR
+from infer_jax.catalog.huggingface.attention import LATENT, RECURRENT
 from infer_jax.catalog.huggingface.facts import Facts
 from infer_jax.catalog.models import load_model
 from infer_jax.catalog.published.tables import hardware_of, row_of, tables
@@ -208,7 +208,7 @@ def kernels_model(
     attention, feedforward = _attention(config, weights), _feedforward(config, weights)
     if "full_attention_interval" in config:
         full = layers // config.count("full_attention_interval")
-        linear = Linear.of(**vars(config.counts(LINEAR)), weights=weights)
+        linear = Linear.of(**vars(config.counts(RECURRENT)), weights=weights)
         blocks = (
             Block.of(count=full, attention=attention, feedforward=feedforward),
             Block.of(count=layers - full, attention=linear, feedforward=feedforward),
