@@ -23,7 +23,7 @@ def row_of(source: str, kind: str, name: str) -> Parsed:
     """
     table = tables(source)[kind]
     if name not in table:
-        raise InputError(f"tables of {source}", kind, name, ", ".join(table))
+        raise InputError(f"published {source}", kind, name, ", ".join(table))
     return table[name]
 
 

@@ -123,6 +123,7 @@ def times(estimator, *asked, along):
     return jax.jvp(both, (arch, plan), along)
 
 
+@pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize(("name", "model", "system", "tp", "leaf"), CASES)
 def test_slopes_at_one(name, model, system, tp, leaf):
     machine, arch = ij.load_system(system), ij.load_model(model).architecture

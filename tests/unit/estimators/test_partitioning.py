@@ -230,5 +230,5 @@ def test_bad_coefficients_and_choices_are_refused():
         Partitioning.searched().fitted({"flop_cap": 1.2})
     with pytest.raises(InputError, match="layout"):
         slice_of(64, layout=5)
-    with pytest.raises(InputError, match="partitioning paper"):
+    with pytest.raises(InputError, match="published partitioning"):
         partitioning_model("PaLM_541B")
