@@ -1,6 +1,7 @@
 """``offline``: plans in order of cost, deadlines, idle hours, rollout steps, and bad input."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,12 +14,16 @@ from infer_jax.verbs.texts import Tokens
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NAMES = ("llama-3.1-8b", "h100_sxm")
-JOB = {"prompts": 20_000, "isl": 512, "osl": "256±256", "tp": 1}
+JOB: dict[str, Any] = {"prompts": 20_000, "isl": 512, "osl": "256±256", "tp": 1}
+
+
+def offline(*names, **asked) -> Any:
+    return ij.offline(*names or NAMES, **asked)
 
 
 @pytest.fixture(scope="module")
 def job():
-    return ij.offline(*NAMES, **JOB)
+    return offline(**JOB)
 
 
 def test_dollars_are_rent_and_tokens_those_of_all_requests(job):
@@ -34,30 +39,30 @@ def test_dollars_are_rent_and_tokens_those_of_all_requests(job):
 
 
 def test_plans_are_in_order_of_cost_on_every_system():
-    rows = ij.offline("llama-3.1-8b", ["h100_sxm", "h200_sxm"], **(JOB | {"tp": None})).rows()
+    rows = offline("llama-3.1-8b", ["h100_sxm", "h200_sxm"], **(JOB | {"tp": None})).rows()
     assert [x["usd"] for x in rows] == sorted(x["usd"] for x in rows)
     assert {x["plan"] for x in rows} >= {"TP1 h100_sxm", "TP4 h100_sxm", "TP2 h200_sxm"}
 
 
 def test_the_fewest_replicas_are_done_in_time(job):
     hours = job.rows()[0]["makespan_s"] / 3600.0 / 2.5
-    [row] = ij.offline(*NAMES, **JOB, within=hours).rows()
-    fewer = ij.offline(*NAMES, **JOB, replicas=row["replicas"] - 1).rows()[0]
+    [row] = offline(**JOB, within=hours).rows()
+    fewer = offline(**JOB, replicas=row["replicas"] - 1).rows()[0]
     assert row["makespan_s"] <= 3600.0 * hours < fewer["makespan_s"]
 
 
 def test_idle_replicas_work_while_the_traffic_needs_fewer():
     from infer_jax.arrivals import read_traffic
 
-    found = ij.offline(*NAMES, **JOB, traffic=EXAMPLES / "traffic.toml", tpot=0.05).to_dict()
-    more = ij.offline(*NAMES, **JOB, traffic=EXAMPLES / "traffic.toml", tpot=0.05, replicas=5)
+    found = offline(**JOB, traffic=EXAMPLES / "traffic.toml", tpot=0.05).to_dict()
+    more = offline(**JOB, traffic=EXAMPLES / "traffic.toml", tpot=0.05, replicas=5)
     rates = np.asarray(read_traffic(EXAMPLES / "traffic.toml").rates).reshape(-1, 24).mean(axis=0)
     idle = np.array([x["idle"] for x in found["idle_hours"]])
     order = np.argsort(rates)
     assert idle[order[0]] > idle[order[-1]]
     # two replicas more are idle all the time
     extra = more.to_dict()["requests_per_day"] - found["requests_per_day"]
-    long = ij.offline(*NAMES, **(JOB | {"prompts": 2e6})).rows()[0]["makespan_s"] / 2e6
+    long = offline(**(JOB | {"prompts": 2e6})).rows()[0]["makespan_s"] / 2e6
     added = 5 - found["paid_replicas"]
     assert added > 0 and extra == pytest.approx(added * 86_400.0 / long, rel=0.01)
     # the busier the hour, the less of the replicas that serve is left
@@ -77,9 +82,10 @@ def test_replicas_that_serve_take_as_much_more_as_keeps_the_limits(tmp_path, mon
         f"period_s = 3600\nrates_per_s = [10, 30, 20]\n[lengths]\nprompt_tokens = [{tokens}]\n"
         f"output_tokens = [{tokens}]\n"
     )
-    asked = {"traffic": place, "ttft": 1.0, "tpot": 0.03, "tp": 1}
-    found = ij.offline(*NAMES, prompts=1e6, isl=300, osl=300, **asked).to_dict()
-    each = ij.fleet(*NAMES, **asked).to_dict()["replica_rate_per_s"]
+    asked: dict[str, Any] = {"traffic": place, "ttft": 1.0, "tpot": 0.03, "tp": 1}
+    found = offline(prompts=1e6, isl=300, osl=300, **asked).to_dict()
+    fleet: Any = ij.fleet(*NAMES, **asked)
+    each = fleet.to_dict()["replica_rate_per_s"]
     online = np.array([10.0, 30.0, 20.0])
     need = np.array([found["paid_replicas"] - x["idle"] for x in found["idle_hours"]])
     assert np.all(need >= online / each)
@@ -89,8 +95,8 @@ def test_replicas_that_serve_take_as_much_more_as_keeps_the_limits(tmp_path, mon
 
 def test_a_step_that_stops_is_shorter_and_a_group_computes_its_prompt_once():
     asked = {**JOB, "prompts": 64, "isl": 4000, "osl": "1000±1000"}
-    alone = ij.offline(*NAMES, **(asked | {"prompts": 512}))
-    group = ij.offline(*NAMES, **asked, group=8, stop_at=0.7)
+    alone = offline(**(asked | {"prompts": 512}))
+    group = offline(**asked, group=8, stop_at=0.7)
     assert group.to_dict()["requests"] == alone.to_dict()["requests"] == 512
     assert group.rows()[0]["makespan_s"] < alone.rows()[0]["makespan_s"]
     every, stops = group.to_dict()["steps"]
@@ -107,7 +113,7 @@ def test_lengths_of_a_trace_and_of_its_description_take_as_long(tmp_path):
     lines = "".join(f"{t},{i:.0f},{o:.0f}\n" for t, i, o in rows)
     place.write_text("arrival_s,prompt_tokens,output_tokens\n" + lines)
     both = [
-        ij.offline(*NAMES, prompts=20_000, tp=1, trace=x).rows()[0]["makespan_s"]
+        offline(prompts=20_000, tp=1, trace=x).rows()[0]["makespan_s"]
         for x in (place, EXAMPLES / "traffic.toml")
     ]
     assert both[0] == pytest.approx(both[1], rel=0.03)
@@ -123,7 +129,7 @@ def test_requests_beyond_the_context_are_cut_one_by_one_and_counted(tmp_path):
     assert float(lengths.mean(lengths.prompt)) == pytest.approx((1000 + 131_071) / 2)
     assert float(lengths.squared) == pytest.approx((1000**2 + 131_071**2) / 2)
     assert float(lengths.mean(lengths.output)) == pytest.approx((100 + 1) / 2)
-    found = str(ij.offline(*NAMES, prompts=100, tp=1, trace=given[2]))
+    found = str(offline(prompts=100, tp=1, trace=given[2]))
     assert "50.0 % of the requests are longer than the model's context" in " ".join(found.split())
 
 
@@ -146,5 +152,5 @@ def test_requests_beyond_the_context_are_cut_one_by_one_and_counted(tmp_path):
 )
 def test_bad_input_is_refused_in_one_sentence(changes, said):
     with pytest.raises(InputError, match=said) as refused:
-        ij.offline(*NAMES, **(JOB | changes))
+        offline(**(JOB | changes))
     assert "\n" not in str(refused.value)

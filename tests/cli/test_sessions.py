@@ -1,6 +1,7 @@
 """``sessions``: tiers of cache add up, are priced, and bad ones are refused in a sentence."""
 
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -55,7 +56,7 @@ def test_branches_share_what_was_said_and_fill_the_cache(tmp_path, agents):
     text = ASKED["traffic"].read_text()
     (tmp_path / "branches.toml").write_text(text.replace("turns = 20", "turns = 20\nbranches = 2"))
     asked = ASKED | {"traffic": tmp_path / "branches.toml", "request_rate": 0.75}
-    forked = ij.sessions("llama-3.1-8b", "h100_sxm", **asked)
+    forked: Any = ij.sessions("llama-3.1-8b", "h100_sxm", **asked)
     assert "each of which forks 2" in str(forked) and forked.to_dict()["branches"] == 2.0
     device, alone = forked.rows()[1], agents.rows()[1]
     # at so many requests/s a third of the turns come, which the device keeps for longer; two of

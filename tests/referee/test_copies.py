@@ -157,7 +157,7 @@ def test_two_hundred_fleets_whose_copies_come_and_go(router):
 def test_a_request_without_a_copy_is_refused():
     with pytest.raises(InputError, match="none open at 2 s"):
         requests = Requests.of([0.0, 2.0], [10, 10], [2, 2])
-        gone = Windows(np.zeros(2), np.ones(2))
+        gone = Windows(*map(jnp.asarray, ([0.0, 0.0], [1.0, 1.0])))
         step = Partial(lambda c, decoding, context, new, pairs: c, 0.01)
         serve_copies(step, vllm_rules(blocks=9, slots=2), requests, 2, "round_robin", windows=gone)
 

@@ -23,14 +23,15 @@ def sample(random, mean, ratio, count, most):
 def compared(random, engine, model, tp, isl, osl, count, slots, seeds):
     """Law over replay less 1, and the standard error of the replays' mean; (mean, spread) each."""
     setup = inputs.setup(model, "h100_sxm", "fp8", None, None)
-    spread = [tokens(f"{mean}±{round(mean * ratio)}", 1) for mean, ratio in (isl, osl)]
-    lengths, _ = job_lengths(*spread, None, LONGEST)
-    layout = LayoutOptions.of(None, {"tp": tp}).pool.layout
+    prompt, output = (tokens(f"{mean}±{round(mean * ratio)}", 1) for mean, ratio in (isl, osl))
+    lengths, _ = job_lengths(prompt, output, None, LONGEST)
+    pool = LayoutOptions.of(None, {"tp": tp}).pool
+    layout = pool and pool.layout
     [plan] = offline_plans(setup, f"serving.{engine}", layout, Sizes(slots=slots), lengths)
     law, real = plan.job(count).makespan, []
     for _ in range(seeds):
-        prompts = sample(random, *isl, count, LONGEST - 1.0)
-        outputs = np.minimum(sample(random, *osl, count, LONGEST), LONGEST - prompts)
+        prompts = sample(random, isl[0], isl[1], count, LONGEST - 1.0)
+        outputs = np.minimum(sample(random, osl[0], osl[1], count, LONGEST), LONGEST - prompts)
         log = serve(plan.server.step, plan.server.rules,
                     Requests.of(np.zeros(count), prompts, outputs))  # fmt: skip
         real.append(float(np.max(np.asarray(log.path.time)[: int(log.turns)])))

@@ -67,6 +67,6 @@ def autoscalers() -> FleetEstimator:
     """Thirty of them under a rate that goes up and down again, for a sweep."""
     rates = np.r_[np.linspace(1.0, 12.0, 60), np.linspace(12.0, 1.0, 60)]
     tried = {"target": Axis.linear(1, 4, 10), "stabilization": Axis.values(30.0, 60.0, 300.0)}
-    policy, chips = Horizontal.of().replace(**tried), np.array([2.0])
+    policy, chips = Horizontal.of().replace(**tried), jnp.array([2.0])
     return FleetEstimator(policy=policy, given=conditions(rates, 3.0), chips=chips, depth=32,
                           steps=20)  # fmt: skip

@@ -104,7 +104,7 @@ def test_autoscalers_on_two_hosts_killed_and_carried_on(tmp_path):
     settings = {"subject": "autoscalers", "checkpoint": str(file), "every": 0.0}
     joined = begin_together(2, chunk=2, target=1e-3, **settings)
     while not file.exists():
-        assert joined[0].poll() is None, joined[0].stderr.read()[-2000:]
+        assert joined[0].poll() is None, joined[0].communicate()[1][-2000:]
         time.sleep(0.01)
     for process in joined:
         process.kill()
