@@ -76,7 +76,7 @@ LIMITS = {
     "files of the package without what stands apart": 343,
     "lines of experiments": 11_430,
     "lines of experiments without what stands apart": 8_458,
-    "lines of tests": 32_456,
+    "lines of tests": 32_464,
     "lines of tests without what stands apart": 26_564,
     "functions and classes with bare names": 15,
     "files that use private modules of JAX": 1,
