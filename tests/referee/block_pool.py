@@ -143,7 +143,7 @@ class PooledVllm(Vllm, Pooled):
                 break
         return here, away
 
-    def found(self, r: Request) -> tuple[int, int]:
+    def find(self, r: Request) -> tuple[int, int]:
         here, away = self._there(r)
         count = len(here) + len(away)
         name = self._name(r, count)

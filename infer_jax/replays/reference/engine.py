@@ -119,7 +119,7 @@ class Vllm(ReferenceEngine):
         doubtful = self.overlap and r.got is not None
         return self.drafts + (1 + self.drafts - (r.got or 0) if doubtful else 0)
 
-    def found(self, r: ReferenceRequest) -> tuple[int, int]:
+    def find(self, r: ReferenceRequest) -> tuple[int, int]:
         """Tokens of a request that waits in the cache, and blocks of them that others hold."""
         return r.cached, 0
 
@@ -155,7 +155,7 @@ class Vllm(ReferenceEngine):
             break
         while not taken_back and self.waiting and budget > 0 and len(self.running) < self.slots:
             r = self.waiting[0]
-            cached, shared = self.found(r)
+            cached, shared = self.find(r)
             if not self.chunked and r.tokens - cached > budget:
                 break
             new = min(r.tokens - cached, budget)

@@ -113,7 +113,7 @@ class ReferenceServer:
     def _tokens(self) -> dict[int, int]:
         return {r.index: r.tokens for r in self.there}
 
-    def _begun(self) -> RunningPass:
+    def _begin(self) -> RunningPass:
         return list(self.engine.running), self._tokens()
 
     def _rest(self) -> Iterator[float]:
@@ -136,7 +136,7 @@ class ReferenceServer:
                     yield from self._rest()
                     now = max(now, self.line[0].arrival)
                 continue
-            self.running, self.tokens = self._begun()
+            self.running, self.tokens = self._begin()
             now += began(self.step, e, fed, now)
             passes += 1
             yield now
@@ -164,7 +164,7 @@ class ReferenceServer:
             after = self._tokens()  # of the pass that runs
             fed = e.compose()
             if fed.decodes or fed.parts:
-                begun, runs = max(now, free), self._begun()
+                begun, runs = max(now, free), self._begin()
                 free = begun + began(self.step, e, fed, begun)
                 useful = [r for r in fed.decodes if r.built < r.output]
                 firsts = computed(fed)
@@ -200,7 +200,7 @@ class ReferenceServer:
             after = self._tokens()  # of the pass that runs
             fed, launched = e.compose(), None
             if fed.decodes or fed.parts:
-                begun, runs = max(now, free), self._begun()
+                begun, runs = max(now, free), self._begin()
                 free = begun + began(self.step, e, fed, begun)
                 useful = [r for r in fed.decodes if r.built < r.output]
                 firsts = computed(ReferencePass(useful, fed.parts))
