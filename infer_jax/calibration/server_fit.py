@@ -27,6 +27,12 @@ from infer_jax.specs import Architecture, leaves
 
 LENGTHS = ((1024.0, 1024.0), (8192.0, 1024.0), (1024.0, 8192.0))  # prompts and outputs proposed
 PROPOSALS = 3
+KEYS = ("ttft_ms", "tpot_ms", "latency_ms")  # of the statistics of requests
+# weight, in runs, of the typical error beside a server's own errors: 80 % bands from 1, 3, 5 and 10
+# rows of each of 37 servers of silicon_sample.csv then held 78 to 83 % of their other rows, with
+# a Student quantile up to 4 % narrower than that of `bands`
+TYPICAL_RUNS = 3.0
+SHARES = (0.5, 0.8, 0.95)  # of the intervals of coefficients
 
 
 class Worth(NamedTuple):
@@ -145,14 +151,6 @@ def next_runs(
         i = one.index % len(possible)
         proposals.setdefault(i, Proposal(possible[i], one.bits, one.narrows))
     return tuple(proposals.values())[:PROPOSALS]
-
-
-KEYS = ("ttft_ms", "tpot_ms", "latency_ms")  # of the statistics of requests
-# weight, in runs, of the typical error beside a server's own errors: 80 % bands from 1, 3, 5 and 10
-# rows of each of 37 servers of silicon_sample.csv then held 78 to 83 % of their other rows, with
-# a Student quantile up to 4 % narrower than that of `bands`
-TYPICAL_RUNS = 3.0
-SHARES = (0.5, 0.8, 0.95)  # of the intervals of coefficients
 
 
 class OutputErrors(NamedTuple):

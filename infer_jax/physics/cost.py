@@ -8,6 +8,8 @@ from jax import Array
 from infer_jax.catalog.published import power_shares
 from infer_jax.specs import Spec, number, spec
 
+_MEAN = power_shares()  # of a chip of no generation with measured power
+
 
 def token_rate(time: Array) -> Array:
     """Tokens per second of a request whose tokens take ``time`` seconds each: 1 / time."""
@@ -24,9 +26,6 @@ def usd_per_million_tokens(chips: Array, usd_per_hour: Array, time: Array, token
     1.0
     """
     return 1e6 / 3600.0 * chips * usd_per_hour * time / tokens
-
-
-_MEAN = power_shares()  # of a chip of no generation with measured power
 
 
 @spec

@@ -22,6 +22,8 @@ from infer_jax.specs import Output, outputs
 ALIKE = 0.05  # share of batch and latency within which two ways to deal experts are one plan
 ROUNDING = 1.0 - 1e-6  # a number that is an integer except for rounding is not rounded up
 Positions = Int[np.ndarray, " rows"]
+DOUBLINGS = 4  # of the rate, up and down, within which a change is sought
+ACCURACY = 1.01  # ratio of the two rates between which it lies
 
 
 @dataclass(frozen=True)
@@ -283,10 +285,6 @@ def machines_of(c: Choice, sides: Sequence[Side]) -> tuple[float, float]:
     whole = {x: float(np.ceil(n / size[x])) * size[x] for x, n in used.items()}
     paid, every = (sum(n[x] * rent[x] for x in n) for n in (used, whole))
     return sum(whole.values()), c.usd_per_mtok * every / max(paid, 1e-300)
-
-
-DOUBLINGS = 4  # of the rate, up and down, within which a change is sought
-ACCURACY = 1.01  # ratio of the two rates between which it lies
 
 
 class RateChange(NamedTuple):

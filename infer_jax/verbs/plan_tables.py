@@ -16,6 +16,8 @@ from infer_jax.verbs.plan_search import Plans, PlanSystem, Question
 MILLISECONDS = scaled_format(1e3)
 MAX_ROWS = 25  # lines of a printed frontier
 TIMES = {"ttft": "TTFT", "p95_ttft": "p95 of TTFT", "p99_ttft": "p99 of TTFT", "tpot": "TPOT"}
+EVEN = 0.5  # odds from which a plan rather keeps its limits than not
+SAFE = 0.8  # odds below which a first plan is worth a sentence
 
 
 def odds(share: float) -> str:
@@ -159,10 +161,6 @@ def _name(plans: Plans) -> Callable[[Choice], str]:
         return mark + (f"{c.layout} {weights}" if len(plans.formats) > 1 else c.layout)
 
     return name
-
-
-EVEN = 0.5  # odds from which a plan rather keeps its limits than not
-SAFE = 0.8  # odds below which a first plan is worth a sentence
 
 
 def preferences(plans: Plans) -> list[str]:

@@ -50,7 +50,8 @@ def test_help_imports_no_jax():
 UNUSED = {
     *("matplotlib", "optax", "optimistix", "pandas", "pyarrow", "scipy"),
     *(f"infer_jax.catalog.{room}" for room in ("measurements", "traces")),
-    *(f"infer_jax.{room}" for room in ("calibration", "design", "kernel_timing", "sweeps")),
+    *(f"infer_jax.{room}" for room in ("calibration", "design", "kernel_timing")),
+    *(f"infer_jax.{room}" for room in ("replays", "servers", "sweeps")),
     "infer_jax.pages.page",
     *(f"infer_jax.verbs.{x}" for x in ("calibrate", "codesign", "measure", "report", "sweep")),
 }

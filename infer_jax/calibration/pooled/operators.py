@@ -50,6 +50,18 @@ CHIPS = {
 RELEASE = re.compile(r"\d+(\.\d+)*(rc\d+|\.post\d+)?")  # of engines; others are development builds
 # rows of a table that counts, and their share of those of the engine's fullest version
 FEWEST, SHARE = 40, 0.25
+ROWS = 3000  # of a table, drawn, so that all tables share a program
+# rows of a table err together: it counts as so many rows that err apart, each by a tenth, beside
+# what holds a coefficient within a factor of e of its start
+INDEPENDENT = 30
+SCALE = 0.1
+WORST, LEAST_SPREAD = 0.3, 0.05
+DEVIATION = 1.4826  # of a normal, over the median absolute deviation
+ALONE = 128.0  # rows of a tile of attention that is timed alone: 128 heads reach its full rate
+PRIORS_OF = ("hopper", "blackwell")  # generations with coefficients of their own
+DENSE = {"bfloat16": "gemm_16", "fp8": "gemm_8", "fp8_block": "gemm_8", "nvfp4": "gemm_4"}
+COMMON = ("weight_read", "cache_read", "grouped", "expert_rows", "expert_moves",
+          "prefill_attention", "hop", "link")  # fmt: skip
 
 
 class OperatorTable(NamedTuple):
@@ -168,20 +180,6 @@ def _fastest(facts: Facts, seconds: np.ndarray, keep: np.ndarray) -> tuple[Facts
     kept, seconds = kept[:, order], seconds[order]
     first = np.append(True, np.any(np.diff(kept) != 0.0, axis=0))
     return dict(zip(facts, kept[:, first], strict=True)), seconds[first]
-
-
-ROWS = 3000  # of a table, drawn, so that all tables share a program
-# rows of a table err together: it counts as so many rows that err apart, each by a tenth, beside
-# what holds a coefficient within a factor of e of its start
-INDEPENDENT = 30
-SCALE = 0.1
-WORST, LEAST_SPREAD = 0.3, 0.05
-DEVIATION = 1.4826  # of a normal, over the median absolute deviation
-ALONE = 128.0  # rows of a tile of attention that is timed alone: 128 heads reach its full rate
-PRIORS_OF = ("hopper", "blackwell")  # generations with coefficients of their own
-DENSE = {"bfloat16": "gemm_16", "fp8": "gemm_8", "fp8_block": "gemm_8", "nvfp4": "gemm_4"}
-COMMON = ("weight_read", "cache_read", "grouped", "expert_rows", "expert_moves",
-          "prefill_attention", "hop", "link")  # fmt: skip
 
 
 class OperatorFit(NamedTuple):

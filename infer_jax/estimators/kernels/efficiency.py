@@ -18,6 +18,19 @@ from infer_jax.specs import Attention, Chip, Experts, Format, Spec, number, part
 
 MEASURED, NO_TABLE, NO_ROW, NO_DTYPE, ZERO, HEADLESS = range(6)
 REFUSED = NO_DTYPE  # from this code on the authors' tool crashes, or its file is damaged
+CHUNK = 64.0  # tokens of a chunk of flash-linear-attention's chunk_gated_delta_rule
+HELD = 2.0  # bytes of each activation that a product writes
+FAMILIES = (
+    "gemm",
+    "grouped_decode",
+    "grouped_prefill",
+    "gqa_decode",
+    "mla_decode",
+    "gqa_prefill",
+    "mla_prefill",
+    "linear_decode",
+    "linear_prefill",
+)
 
 
 class Rating(NamedTuple):
@@ -127,10 +140,6 @@ def kernel_at_efficiency(
         lack=rating.lack,
         row=rating.row,
     )
-
-
-CHUNK = 64.0  # tokens of a chunk of flash-linear-attention's chunk_gated_delta_rule
-HELD = 2.0  # bytes of each activation that a product writes
 
 
 def _product() -> eff.Product:
@@ -245,19 +254,6 @@ class Curves(Spec):
         updates = count if stage == "decode" else count / CHUNK
         seconds = eff.state_update_time(2.0 * updates * state, chip.memory_bandwidth, c)
         return seconds, measured(jnp.ones_like(seconds))
-
-
-FAMILIES = (
-    "gemm",
-    "grouped_decode",
-    "grouped_prefill",
-    "gqa_decode",
-    "mla_decode",
-    "gqa_prefill",
-    "mla_prefill",
-    "linear_decode",
-    "linear_prefill",
-)
 
 
 def product_bytes(shape: Gemm, weights: Format) -> Array:

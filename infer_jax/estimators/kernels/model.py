@@ -48,6 +48,7 @@ TAKEN = (
     "schedule_decode",
     "schedule_decode_hybrid",
 )
+OWN = ("memory_share", "link_share", "schedule_prefill", "schedule_decode", "reserve")
 
 
 @spec
@@ -178,9 +179,6 @@ class Kernels(Coefficients, Estimator):
     ) -> Array:
         """Requests that fit in an instance at isl + osl tokens each; 0 where weights do not."""
         return assembly.largest_batch(self, arch, hardware, workload, KernelsPlan.widen(plan))
-
-
-OWN = ("memory_share", "link_share", "schedule_prefill", "schedule_decode", "reserve")
 
 
 class Profiled(NamedTuple):

@@ -44,6 +44,8 @@ from infer_jax.specs import (
     spec,
 )
 
+BATCHES = tuple(2.0**i for i in range(11))
+
 
 @spec
 class Partitioning(Coefficients, Estimator):
@@ -134,9 +136,6 @@ def max_context(
         if b.attention is not None
     )
     return reserved * hardware.chip.memory * plan.pp / (batch * each)
-
-
-BATCHES = tuple(2.0**i for i in range(11))
 
 
 class LayoutTable(NamedTuple):

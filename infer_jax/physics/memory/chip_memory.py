@@ -16,6 +16,7 @@ from infer_jax.physics.numerics import at_least
 from infer_jax.specs import Architecture
 
 TWO = 2.0  # bytes of a number of a norm, a bias or a convolution
+ALIVE = 3.0  # copies of the model width alive inside a layer: residual, normed input, output
 
 
 class VocabularyBytes(NamedTuple):
@@ -73,9 +74,6 @@ def on_chip(layers: Layer, ranks: Ranks, more: Array | float = 0.0) -> Array:
     whole = jnp.sum(layers.count, axis=-1)
     stage = pipelining.longest(whole, ranks.stages) / at_least(ranks.stages, 1.0)
     return layers.count * (stage + more / jnp.where(whole > 0, whole, 1.0))[..., None]
-
-
-ALIVE = 3.0  # copies of the model width alive inside a layer: residual, normed input, output
 
 
 def expert_padding(layers: Layer, multiple: Array | float) -> Array:

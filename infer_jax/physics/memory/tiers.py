@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 METADATA = 32.0  # bits of a group: its scale and its minimum in 16 bits each
+ABSENT = 1e6  # bytes/s or FLOP/s in place of zero: an absent tier is slow, not infinite
 
 
 def grouped_bytes(bits: Array, group: Array) -> Array:
@@ -112,9 +113,6 @@ def zigzag_over_optimal(prompt: Number, tokens: Number) -> Number:
     tokens, while zig-zag leaves room for s + n. Theorem 4.1 and its proof (Appendix A.2.2).
     """
     return (prompt + tokens) / (prompt + (tokens + 1.0) / 2.0)
-
-
-ABSENT = 1e6  # bytes/s or FLOP/s in place of zero: an absent tier is slow, not infinite
 
 
 class Moved(NamedTuple):

@@ -11,6 +11,8 @@ from jax import Array
 
 from infer_jax.physics.network.switch_collectives import Wire
 
+COMBINED = 2.0  # bytes of a number on the way back: BF16 (DeepSeek-V3, arXiv 2412.19437, 3.3.3)
+
 
 def seconds(rows: Array, width: Array, size: Array | float, bandwidth: Array) -> Array:
     """Seconds of sending ``rows`` tokens of ``width`` numbers of ``size`` bytes: y H b / w."""
@@ -41,9 +43,6 @@ def others_visited(places: Array, choices: Array) -> Array:
     inverse = 1.0 / jnp.where(several, places, 2.0)
     visited = -jnp.expm1(choices * jnp.log1p(-inverse))
     return jnp.where(several, (places - 1.0) * visited, 0.0)
-
-
-COMBINED = 2.0  # bytes of a number on the way back: BF16 (DeepSeek-V3, arXiv 2412.19437, 3.3.3)
 
 
 def sent_bytes(bits: Array) -> Array:

@@ -18,6 +18,9 @@ from infer_jax.physics.scheduling.kinds import Kinds, ServerLimits
 BLUR, WAVES = 0.1, 5  # width, in requests, of a smoothed step of a staircase; terms of its series
 SATURATING = 1e9  # requests in flight of which some always wait
 TAIL_END = 12.0  # standard deviations beyond which a normal tail is zero
+NODES = 10  # of the integrals of a balanced wait, which is right to 0.2 %
+LATEST = 8.0  # arrivals of a group, after which it has one but for a chance of exp(-8)
+TINY = 1e-12  # arrivals, of which the logarithm is finite
 
 
 class CacheLimit(NamedTuple):
@@ -94,11 +97,6 @@ def running(requests: Array, places: Array, sharpness: Array) -> Array:
     """
     each = jnp.logaddexp(-sharpness * jnp.log(requests), -sharpness * jnp.log(places))
     return jnp.exp(-each / sharpness)
-
-
-NODES = 10  # the wait to 0.2 %
-LATEST = 8.0  # arrivals of a group, of which it has one but for a chance of exp(-8)
-TINY = 1e-12  # arrivals, of which the logarithm is finite
 
 
 def balance_wait(arrivals: ArrayLike, groups: ArrayLike, timeout: ArrayLike) -> Array:

@@ -23,6 +23,13 @@ from infer_jax.physics.scheduling.queueing import TANGENT_LOAD, pole, unlike_exp
 
 SETTLING = 16  # states beyond the last, where the recursion begins
 MIN_GAP = 1e-6  # least 1 - ratio, so that the sum over all further states is finite
+POINTS, STATES = 32, 128  # points of the speed curve, states of the chain
+FIRST_POINT = 0.25  # requests at the first point of the curve
+# the chain reaches this many standard deviations of the number present, and these requests, further
+DEVIATIONS, ROOM = 30.0, 16.0
+MAX_LOG_RATIO = 60.0  # bound of log(service rate / arrival rate): e^60 between neighbouring states
+MIN_LOAD = 1e-12  # a smaller load counts as this one
+MIN_SPREAD = 0.3  # where requests are alike: slots and cache limits this close both make them wait
 
 
 class Present(NamedTuple):
@@ -104,15 +111,6 @@ def present(rate: Array, served: Array, variability: Array) -> Present:
 def _sum(ratio: Array) -> Array:
     """1 + ratio + ratio^2 + ..."""
     return 1.0 / jnp.maximum(1.0 - ratio, MIN_GAP)
-
-
-POINTS, STATES = 32, 128  # points of the speed curve, states of the chain
-FIRST_POINT = 0.25  # requests at the first point of the curve
-# the chain reaches this many standard deviations of the number present, and these requests, further
-DEVIATIONS, ROOM = 30.0, 16.0
-MAX_LOG_RATIO = 60.0  # bound of log(service rate / arrival rate): e^60 between neighbouring states
-MIN_LOAD = 1e-12  # a smaller load counts as this one
-MIN_SPREAD = 0.3  # where requests are alike: slots and cache limits this close both make them wait
 
 
 class Loops(NamedTuple):

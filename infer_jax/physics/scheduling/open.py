@@ -39,6 +39,10 @@ SETTLED = 12  # rounds in which the length of a step of prompts settles
 # but right to a fifth in simulated steps of loads from 0.2 to 0.8, variability from 1/4 to 2
 GROWTH = 1.25
 MAX_EXPECTED = 30.0  # of the logarithm of steps with prompts in a row, so that float32 holds them
+# share of arrivals waiting for a slot above which the slots, and no longer the arrivals, decide how
+# many prompts delay decoding; not derived: chosen by random servers as in the tests
+FEW = 0.02
+RAREST = 1e-9  # requests/s, so that a rate of zero has the answers of a small one
 
 
 class Mix(NamedTuple):
@@ -267,12 +271,6 @@ def _halts(
     running = (s.base**2 + halt * fixed) / (s.base + halt)
     following = fixed + jnp.exp(-expected) * (s.base - fixed)
     return Halts(halt, (steps - 1.0) * own, running, following)
-
-
-# share of arrivals waiting for a slot above which the slots, and no longer the arrivals, decide how
-# many prompts delay decoding; not derived: chosen by random servers as in the tests
-FEW = 0.02
-RAREST = 1e-9  # requests/s, so that a rate of zero has the answers of a small one
 
 
 def open_loop(
