@@ -3,11 +3,7 @@
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
-from infer_jax.replays.reference import (
-    ReferencePass as Pass,
-    ReferenceRequest as Request,
-    Sglang,
-)
+from infer_jax.replays.reference import ReferencePass as Pass, ReferenceRequest as Request, Sglang
 
 
 class Node:

@@ -63,8 +63,7 @@ def hybrid() -> Architecture:
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["gemma-3-27b", "deepseek-v3.2", "kimi-k2", "nemotron-3-nano-30b-a3b", "mimo-v2-flash"],
+    "name", ["gemma-3-27b", "deepseek-v3.2", "kimi-k2", "nemotron-3-nano-30b-a3b", "mimo-v2-flash"]
 )
 @pytest.mark.parametrize("plan", [{"tp": 8}, {"pp": 4}, {"ep": 4}, {"tp": 4, "pp": 2, "ep": 2}])
 def test_chips_together_hold_at_least_the_model(name, plan):

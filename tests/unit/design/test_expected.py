@@ -65,11 +65,7 @@ def test_a_group_is_worth_no_less_than_its_parts_but_for_error():
 TABLE = {
     "estimator": "economics.planned",
     "arch": {"model": "llama-3.1-8b"},
-    "chip": {
-        "silicon": "h100_sxm",
-        "active": {"integers": [100, 132, 32]},
-        "stacks": [4, 5],
-    },
+    "chip": {"silicon": "h100_sxm", "active": {"integers": [100, 132, 32]}, "stacks": [4, 5]},
     "workload": {"isl": 2048, "osl": 256},
     "free": {"batch": {"values": [1, 16, 64]}, "tp": {"values": [1, 2]}},
     "objective": {"best": "cost"},

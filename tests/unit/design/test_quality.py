@@ -177,10 +177,7 @@ def over_trained(served):
     estimator = QualityWrapper.of(target=Toll.of(), law=Chinchilla.of(), tokens=1e12, served=served,
                        utilisation=0.5)  # fmt: skip
     chips = hardware().replace(chip=hardware().chip.replace(flops_16=np.asarray(1e15)))
-    axes = {
-        "arch.width": Axis.log(512, 32768, 129),
-        "estimator.tokens": Axis.log(1e9, 1e15, 241),
-    }
+    axes = {"arch.width": Axis.log(512, 32768, 129), "estimator.tokens": Axis.log(1e9, 1e15, 241)}
     arch, work = load_model("llama-3.2-1b").architecture, Workload.of(isl=1, osl=1, batch=1)
     space = Space(arch, chips, work, Plan.of(), axes=axes)
     result = optimise(estimator, space, Best("lifetime", under={"loss": 2.2}), restarts=2)

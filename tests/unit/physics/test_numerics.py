@@ -9,14 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from infer_jax.compiling.programs import accepted_options
-from infer_jax.physics.numerics import (
-    ceiling,
-    flooring,
-    maximum,
-    soft_weights,
-    square_root,
-    tick,
-)
+from infer_jax.physics.numerics import ceiling, flooring, maximum, soft_weights, square_root, tick
 from infer_jax.physics.root import crossing
 
 from .derivatives import agree_at, finite_at

@@ -62,10 +62,7 @@ def walk(order, prompt):
                          [(2, 3, 4, 2, 5), (3, 2, 6, 3, 1), (4, 4, 4, 4, 7)])  # fmt: skip
 def test_traffic_and_peak_of_row_by_row_and_zigzag(layers, tokens, samples, batch, prompt):
     graph = Graph(layers, prompt, tokens, W, H, C)
-    for order, blocks, alive in (
-        ("row-by-row", samples, 1),
-        ("zig-zag", samples // batch, batch),
-    ):
+    for order, blocks, alive in (("row-by-row", samples, 1), ("zig-zag", samples // batch, batch)):
         walked = walk(squares(order, layers, tokens, samples, batch), prompt)
         expected = (
             weight_traffic(graph, blocks),
