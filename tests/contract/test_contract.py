@@ -1,7 +1,7 @@
 """Every estimator keeps every law of the contract, or says which it does not claim.
 
 Of whole jobs the optimum of a linear program is piecewise smooth: at the points tried here one
-vertex is best, and ``test_jobs`` looks at where it is not.
+vertex is best, and ``test_requests`` looks at where it is not.
 """
 
 import math

@@ -179,7 +179,7 @@ def file(tmp_path):
 
 
 def test_bad_files_of_the_fit_end_with_one_sentence_and_code_2(file):
-    for path, said in ((file / "nothing", "no such file"), (file, "aiconfigurator-core")):
+    for path, said in ((file.parent / "nothing", "no such file"), (file, "aiconfigurator-core")):
         done = CliRunner().invoke(fitting, [str(path)])
         assert done.exit_code == 2 and done.stderr.count("\n") == 1 and said in done.stderr
 

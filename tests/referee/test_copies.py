@@ -26,7 +26,7 @@ from infer_jax.replays import (
 )
 from infer_jax.replays.cluster import BY_PREFIX, Beginnings, QueueLoad, Windows, chosen
 
-from . import copies as referee, pools
+from . import copies as referee
 from .block_pool import PooledVllm
 from .servers import (
     FEW,
@@ -42,7 +42,7 @@ from .servers import (
     vllm,
 )
 from .serving import SHORT, Case, Machine, step_time
-from .test_prefix_caches import LENGTH, hashed, names, roomy
+from .test_replay_events import LENGTH, hashed, names, roomy
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -254,7 +254,9 @@ def test_as_the_referee_has_them(loop, drafts):
         (one, ones), (two, twos) = sides
         ours = serve_pools(one, two, asked, crossing, router=ROUTER, concurrency=loop)
         lengths = list(zip(*(x.tolist() for x in (arrival, prompt, output, cached)), strict=True))
-        theirs = pools.serve(ones, twos, lengths, crossing, ROUTER, loop, lambda: 1 + drafts)
+        theirs = referee.serve_pools(
+            ones, twos, lengths, crossing, ROUTER, loop, lambda: 1 + drafts
+        )
         expected = {
             "arrival": [p.arrival - ROUTER for p, _ in theirs],
             "admitted": [p.admitted for p, _ in theirs],

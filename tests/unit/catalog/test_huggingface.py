@@ -4,14 +4,15 @@ import copy
 import json
 from typing import Any
 
+import jax
 import pytest
-from counting import parameters
 
 from infer_jax.catalog.huggingface.assembly import architecture
 from infer_jax.catalog.huggingface.facts import Facts
 from infer_jax.catalog.models import BUNDLED, load_model
 from infer_jax.errors import InputError
-from infer_jax.specs import UNBOUNDED, leaves
+from infer_jax.physics import decoder
+from infer_jax.specs import UNBOUNDED, Architecture, leaves
 
 SMALL: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3,
     "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 100,
@@ -62,6 +63,14 @@ FAMILY: dict[str, tuple[dict[str, Any], int]] = {
         "moe_intermediate_size": 48, "moe_shared_expert_intermediate_size": 96,
         "n_routed_experts": 8, "num_experts_per_tok": 2}, 160112 + 16),
 }  # fmt: skip
+
+
+def parameters(arch: Architecture, active: bool = False) -> float:
+    """All parameters by the package's laws, or those one token uses; the counts judge them."""
+    with jax.enable_x64(True):
+        if active:
+            return float(decoder.active_parameters(arch))
+        return float(decoder.total(decoder.parameters(arch).values()))
 
 
 def read(config, **options) -> tuple[Any, list[str]]:
@@ -140,9 +149,6 @@ def test_a_model_without_some_attention_layers():
     assert second.attention is None
     # 2 x 6 x 64 / 3 = 256 is a multiple of 256; 128 is rounded up to one
     assert float(first.feedforward.width) == float(second.feedforward.width) == 256
-
-
-# --- real files
 
 
 @pytest.mark.parametrize(

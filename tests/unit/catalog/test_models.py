@@ -5,11 +5,11 @@ import re
 from typing import Any
 
 import pytest
-from counting import parameters
 
 from infer_jax.catalog.models import BUNDLED, Model, list_models, load_model
 from infer_jax.errors import InputError
 from infer_jax.specs import leaves
+from tests.unit.catalog.test_huggingface import parameters
 
 SHIPPED = {name: load_model(name) for name in list_models()}
 

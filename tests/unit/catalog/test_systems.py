@@ -9,7 +9,7 @@ import pytest
 from infer_jax.catalog.systems import list_systems, load_system, profiles_folder
 from infer_jax.errors import InputError
 from infer_jax.specs import Hierarchy, Torus, leaves
-from tests.unit.catalog.profile import GOOD, load_text, message
+from tests.unit.catalog.test_profiles import GOOD, load_text, message
 
 SHIPPED = list_systems()
 
