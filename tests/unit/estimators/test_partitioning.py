@@ -209,9 +209,8 @@ def test_slices_are_those_that_exist():
     assert factorisations(256) == ((4, 4, 16), (4, 8, 8))
     assert factorisations(16, axes=2) == ((1, 4, 4),)
     for chips in (7, 48, 96, 0, -4):
-        with pytest.raises(InputError, match="slice: chips is") as caught:
+        with pytest.raises(InputError, match="slice: chips is"):
             factorisations(chips)
-        assert "\n" not in str(caught.value)
 
 
 def test_what_does_not_fit_is_infeasible_and_finite():

@@ -295,9 +295,8 @@ def test_what_is_counted_is_whole(chip, words):
     if words is None:
         assert read_space("file", table)[1].axes["hardware.stacks"].steps == (2, 3, 4, 5)
         return
-    with pytest.raises(InputError, match=words) as caught:
+    with pytest.raises(InputError, match=words):
         read_space("file", table)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_chip_whose_cores_are_not_published_has_power_and_a_data_sheet_alone():
