@@ -47,9 +47,6 @@ from .test_replay_events import LENGTH, hashed, names, roomy
 pytestmark = pytest.mark.usefixtures("x64")
 
 
-FLEET = 4  # copies of a fleet, of which some are there at a time
-
-
 @partial(jax.jit, static_argnames=("copies", "router"), compiler_options=SHORT)
 def replayed(
     machine, rules, requests, concurrency, begins, windows=None, *, copies, router
@@ -111,47 +108,6 @@ def test_vllms_copies(router):
         shares.append(sum(r.cached for r in theirs) / d.prompt.sum())
         preempted += sum(r.preempted for r in theirs)
     assert 0.1 < np.mean(shares) < 0.9 and preempted > 10
-
-
-def fleet_of(seed: int, d: Drawn) -> Windows:
-    """Copies that are there from the start, start late, or leave while requests come."""
-    random, last = np.random.default_rng(seed), float(d.arrival[-1])
-    begin = np.where(random.random(FLEET) < 0.5, 0.0, random.uniform(0.0, last, FLEET))
-    end = begin + random.uniform(0.2, 1.2, FLEET) * last
-    begin[0], end[0] = 0.0, last + 1.0
-    return Windows(jnp.asarray(begin), jnp.asarray(end))
-
-
-def check_fleets(router: str, count: int) -> None:
-    """Every event of random small fleets: starts, departures, what is left when one leaves."""
-    late = 0
-    for i, case in enumerate(small(count, 500)):
-        case = case._replace(concurrency=None)
-        server = vllm(case, overlap=i % 2 > 0)
-        d = requests_of(case, server, 700 + i, FLEET)
-        windows = fleet_of(i, d)
-        front = referee.Router(router, windows=list(zip(*map(np.asarray, windows), strict=True)))
-        how = {"copies": FLEET, "router": router}
-        log = replayed(machine_of(case), server.rules, Requests.of(*d), None, None, windows, **how)
-        theirs = referee.serve(
-            lambda b, c, n, p: float(step_time(case.machine, b, c, n, p)),  # noqa: B023
-            [server.engine() for _ in range(FLEET)], d.lengths(), front,
-        )  # fmt: skip
-        assert np.asarray(log.server)[:FEW].tolist() == front.copy
-        compare(log.log, theirs, f"{server.rules}: ")
-        late += sum(r.last > float(windows.end[k]) for r, k in zip(theirs, front.copy, strict=True))
-    assert late > 0  # some drain
-
-
-@pytest.mark.parametrize("router", ["shortest_queue", "round_robin"])
-def test_copies_that_come_and_go(router):
-    check_fleets(router, 12)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("router", ["shortest_queue", "round_robin", "weighted_queue"])
-def test_two_hundred_fleets_whose_copies_come_and_go(router):
-    check_fleets(router, 200)
 
 
 def test_a_request_without_a_copy_is_refused():

@@ -1,4 +1,4 @@
-"""The law of a fleet beside a replay: one replica, three behind a router, a short day."""
+"""A fleet beside replays: its law of replicas and of a short day; copies that come and go."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -8,11 +8,19 @@ from experiments.fleets import day, figures_of, traffic_of
 from infer_jax.fleets import Course, ServiceLimits
 from infer_jax.fleets.confirmation import replay_course
 from infer_jax.planning import Layout
+from infer_jax.replays import Requests
+from infer_jax.replays.cluster import Windows
 from infer_jax.verbs import fleet_replica, inputs
 from infer_jax.verbs.fleet_replay import replayed_server
 
-pytestmark = [pytest.mark.usefixtures("x64"), pytest.mark.slow]
+from . import copies as referee
+from .servers import FEW, Drawn, compare, machine_of, small, vllm
+from .serving import step_time
+from .test_copies import replayed, requests_of
+
+pytestmark = pytest.mark.usefixtures("x64")
 STEP = 15.0  # s
+FLEET = 4  # copies of a fleet, of which some are there at a time
 
 
 def course_of(rate: float, replicas: int, steps: int) -> Course:
@@ -20,6 +28,7 @@ def course_of(rate: float, replicas: int, steps: int) -> Course:
     return Course(*map(jnp.asarray, (*every, *7 * [np.zeros(steps)])))
 
 
+@pytest.mark.slow
 def test_one_replica_and_three():
     """One replica has the law's times; with a choice of three requests wait less, never more."""
     traffic = traffic_of(np.random.default_rng(0), 24, 1200.0)
@@ -43,8 +52,50 @@ def test_one_replica_and_three():
         assert chosen.ttft_within(0.99) < float(law.ttft_within(0.99))
 
 
+@pytest.mark.slow
 def test_a_short_day():
     """Static replicas over six periods of ten minutes: p99 of most, and none on the wrong side."""
     found = figures_of([day(3, hours=6, period=600.0)])
     assert found["share within 15 %"] >= 0.6
     assert found["hours on the wrong side of the limit"] == 0
+
+
+def fleet_of(seed: int, d: Drawn) -> Windows:
+    """Copies that are there from the start, start late, or leave while requests come."""
+    random, last = np.random.default_rng(seed), float(d.arrival[-1])
+    begin = np.where(random.random(FLEET) < 0.5, 0.0, random.uniform(0.0, last, FLEET))
+    end = begin + random.uniform(0.2, 1.2, FLEET) * last
+    begin[0], end[0] = 0.0, last + 1.0
+    return Windows(jnp.asarray(begin), jnp.asarray(end))
+
+
+def check_fleets(router: str, count: int) -> None:
+    """Every event of random small fleets: starts, departures, what is left when one leaves."""
+    late = 0
+    for i, case in enumerate(small(count, 500)):
+        case = case._replace(concurrency=None)
+        server = vllm(case, overlap=i % 2 > 0)
+        d = requests_of(case, server, 700 + i, FLEET)
+        windows = fleet_of(i, d)
+        front = referee.Router(router, windows=list(zip(*map(np.asarray, windows), strict=True)))
+        how = {"copies": FLEET, "router": router}
+        log = replayed(machine_of(case), server.rules, Requests.of(*d), None, None, windows, **how)
+        theirs = referee.serve(
+            lambda b, c, n, p: float(step_time(case.machine, b, c, n, p)),  # noqa: B023
+            [server.engine() for _ in range(FLEET)], d.lengths(), front,
+        )  # fmt: skip
+        assert np.asarray(log.server)[:FEW].tolist() == front.copy
+        compare(log.log, theirs, f"{server.rules}: ")
+        late += sum(r.last > float(windows.end[k]) for r, k in zip(theirs, front.copy, strict=True))
+    assert late > 0  # some drain
+
+
+@pytest.mark.parametrize("router", ["shortest_queue", "round_robin"])
+def test_copies_that_come_and_go(router):
+    check_fleets(router, 12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("router", ["shortest_queue", "round_robin", "weighted_queue"])
+def test_two_hundred_fleets_whose_copies_come_and_go(router):
+    check_fleets(router, 200)

@@ -22,7 +22,7 @@ from infer_jax.catalog.systems import load_system, profiles_folder
 from infer_jax.catalog.traces import read_trace
 from infer_jax.design.toml import load_spec, spec_of
 from infer_jax.sweeps.toml import space_of
-from tests.cli.test_sweep import SPACE
+from tests.cli.test_frontier import SPACE
 from tests.unit.catalog.mutations import damaged, other, outcome
 from tests.unit.design.test_toml import GOOD as SPEC
 

@@ -14,11 +14,6 @@ from tests.unit.catalog.test_profiles import GOOD, load_text, message
 SHIPPED = list_systems()
 
 
-def test_many_profiles_ship():
-    assert len(SHIPPED) >= 24
-    assert "h100_sxm" in SHIPPED and "tpu_v7" in SHIPPED and "mi355x" in SHIPPED
-
-
 @pytest.mark.parametrize("name", SHIPPED)
 def test_every_shipped_number_has_a_dated_source_and_is_plausible(name):
     system = load_system(name)

@@ -35,31 +35,6 @@ def test_formats(name, source, arrivals, prompts, outputs):
     assert trace.dropped == (1 if source == "burstgpt" else 0)  # a failed request
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "sessions", "seconds"),
-    [
-        ("burst.csv", "Timestamp,Session ID,Model,Request tokens,Response tokens\n5,a,m,10,2\n"
-         "7,b,m,10,2\n9,a,m,20,2\n", [0, 1, 0], [0, 2, 4]),
-        ("plain.csv", "arrival_s,prompt_tokens,output_tokens,session\n1,5,5,x\n2,5,5,x\n", [0, 0],
-         [0, 1]),
-        ("dynamo.jsonl", "\n".join(
-            json.dumps({"timestamp": t, "input_length": 5, "output_length": 2, "session_id": "q"})
-            for t in (0, 3000)), [0, 0], [0, 3]),
-        ("bailian.jsonl", "\n".join(
-            json.dumps({"chat_id": chat, "parent_chat_id": parent, "timestamp": time,
-                        "input_length": 40, "output_length": 2, "turn": 1, "hash_ids": [1, 2]})
-            for chat, parent, time in ((7, -1, 1.0), (8, -1, 1.5), (9, 7, 4.0), (12, 9, 5.0))),
-         [0, 1, 0, 0], [0, 0.5, 3, 4]),
-    ],
-)  # fmt: skip
-def test_conversations_are_numbered(name, text, sessions, seconds, tmp_path):
-    (tmp_path / name).write_text(text)
-    trace = read_trace(tmp_path / name)
-    assert trace.sessions.tolist() == sessions
-    np.testing.assert_allclose(trace.arrivals, seconds)
-    assert trace.block == (16 if trace.source == "bailian" else 512)
-
-
 @pytest.mark.parametrize("by_columns", [True, False])
 def test_damaged_rows_are_counted_or_refused_with_their_line(by_columns, tmp_path, monkeypatch):
     if not by_columns:  # as without pyarrow
@@ -225,17 +200,3 @@ def test_loads_that_cannot_be(tmp_path):
     assert float(timeless.workload(batch=2).batch) == 2.0
     with pytest.raises(InputError, match="arrival times"):
         timeless.workload()
-
-
-@pytest.mark.parametrize("name", ["d.jsonl", "d.csv"])
-def test_a_batch_task_of_servegen_has_lengths_and_no_times(tmp_path, name):
-    """Two requests of data/offline/trace_d.jsonl, as published."""
-    names = ("request_id", "type", "input_length", "output_length")
-    cells = ((0, "text", 61, 2370), (1, "text", 54, 2031))
-    rows = [dict(zip(names, x, strict=True)) for x in cells]
-    lines = [",".join(rows[0]), *(",".join(map(str, x.values())) for x in rows)]
-    text = "\n".join(map(json.dumps, rows) if name.endswith("l") else lines)
-    (tmp_path / name).write_text(text + "\n")
-    trace = read_trace(tmp_path / name)
-    assert trace.isl.tolist() == [61, 54] and trace.osl.tolist() == [2370, 2031]
-    assert not len(trace.arrivals) and trace.source == "servegen offline"

@@ -164,31 +164,28 @@ def test_at_the_rent_that_is_said_another_system_costs_the_same_and_then_wins():
     systems, nudge = [SYSTEM, "b200_sxm", "mi355x"], 1e-3
     asked: dict[str, Any] = {**FEW, "tpot": 0.03, "top": 1}
     random = np.random.default_rng(0)
-    for _ in range(1):
-        rents = dict(zip(systems, random.uniform([1.0, 2.0, 1.0], [4.0, 8.0, 6.0]), strict=True))
-        answer = ij.plan(MODEL, systems, **asked, price=rents)
-        assert answer.best is not None and len(answer.searched.break_evens) == 2
-        first = answer.best.system
-        for x in answer.searched.break_evens:
-            other = x.choice.system
-            assert x.rent == rents[other] and (x.below == x.equal) == (
-                "mi355x" not in (first, other)
-            )
+    rents = dict(zip(systems, random.uniform([1.0, 2.0, 1.0], [4.0, 8.0, 6.0]), strict=True))
+    answer = ij.plan(MODEL, systems, **asked, price=rents)
+    assert answer.best is not None and len(answer.searched.break_evens) == 2
+    first = answer.best.system
 
-            def plans_at(name: str, rent: float, rents=rents):
-                return ij.plan(MODEL, systems, **asked, price={**rents, name: rent})
+    def plans_at(name: str, rent: float):
+        return ij.plan(MODEL, systems, **asked, price={**rents, name: rent})
 
-            costs = {c.system: c.usd_per_mtok for c in plans_at(other, x.equal).plans}
-            assert costs[other] == pytest.approx(costs[first], rel=1e-9)
-            wins, loses = (plans_at(other, x.below * (1.0 + s)).best for s in (-nudge, nudge))
-            assert wins and loses and (wins.system, loses.system) == (other, first)
-        nearest = answer.searched.break_evens[0]
-        stays, goes = (plans_at(first, nearest.above * (1.0 + s)).best for s in (-nudge, nudge))
-        assert stays and goes and (stays.system, goes.system) == (first, nearest.choice.system)
-        said = f"{nearest.choice.system} wins below {digits(nearest.below)} $/h"
-        assert said in " ".join(str(answer).split())
-        row = answer.to_dict()["break_even"][0]  # pyright: ignore
-        assert row["wins_below_per_hour_usd"] == nearest.below
+    for x in answer.searched.break_evens:
+        other = x.choice.system
+        assert x.rent == rents[other] and (x.below == x.equal) == ("mi355x" not in (first, other))
+        costs = {c.system: c.usd_per_mtok for c in plans_at(other, x.equal).plans}
+        assert costs[other] == pytest.approx(costs[first], rel=1e-9)
+        wins, loses = (plans_at(other, x.below * (1.0 + s)).best for s in (-nudge, nudge))
+        assert wins and loses and (wins.system, loses.system) == (other, first)
+    nearest = answer.searched.break_evens[0]
+    stays, goes = (plans_at(first, nearest.above * (1.0 + s)).best for s in (-nudge, nudge))
+    assert stays and goes and (stays.system, goes.system) == (first, nearest.choice.system)
+    said = f"{nearest.choice.system} wins below {digits(nearest.below)} $/h"
+    assert said in " ".join(str(answer).split())
+    row = answer.to_dict()["break_even"][0]  # pyright: ignore
+    assert row["wins_below_per_hour_usd"] == nearest.below
 
 
 def test_engines_are_compared_by_the_plan_that_each_would_be_asked_for():
