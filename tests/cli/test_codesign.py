@@ -13,37 +13,21 @@ import infer_jax as ij
 from infer_jax.catalog import load_model
 from infer_jax.design import load_spec
 from tests.cli.running import answer, answered_once, as_command, run
+from tests.installed.test_verbs import SPEC as PLAIN
 
-SPEC = """
-estimator = "economics.planned"
-second = "serving"
-[arch]
-model = "llama-3.2-1b"
-[hardware]
-system = "h100_sxm"
-[workload]
-isl = 1024
-osl = 128
-[free]
-width = [1024, 4096]
-feedforward_width = [4096, 16384]
-batch = [1, 64]
-[start]
-batch = 8
-[objective]
-best = "cost"
-[limits]
-tpot = 0.002
+SPEC = (
+    PLAIN.replace("[arch]", 'second = "serving"\n[arch]').replace(
+        "[free]", "[free]\nwidth = [1024, 4096]\nfeedforward_width = [4096, 16384]"
+    )
+    + """
 [[where]]
 value = "parameters"
 at_least = 1.2e9
 [quality]
 law = "chinchilla"
 tokens = 9e12
-[search]
-restarts = 8
-steps = 32
 """
+)
 
 
 def test_sensitivity_names_what_counts():

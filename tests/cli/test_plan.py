@@ -9,8 +9,6 @@ from infer_jax.verbs.requests import read_requests
 from tests.cli.running import answer, answered_once, run
 
 ASKED = ("plan", "llama-3.1-8b", "--hardware", "h100_sxm", "--isl", "2000", "--osl", "200")
-
-
 LIMITED = (*ASKED, "--total-gpus", "4", "--ttft", "0.4s", "--tpot", "12ms")
 
 

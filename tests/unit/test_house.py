@@ -44,8 +44,6 @@ APART += tuple(f"estimators/kernels/{name}.py" for name in ("published", "budget
 # what a layer or its row has to be looked up or multiplied by, and not to be asked for its kind
 ANSWERS = {"core", "family", "recurrent", "launches", "state"}
 FREE = {"catalog": {"estimators", "physics"}}  # rooms that may not be imported at all
-
-
 ANY = 150  # lines of the package that say ``Any``
 
 

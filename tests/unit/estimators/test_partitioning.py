@@ -37,9 +37,6 @@ def phase(plan, sequences=512.0, new=1.0, cached=100.0, estimator=THEORY, arch=P
     return step(estimator, arch, TPU, forward, plan)
 
 
-# ---- laws
-
-
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "qwen3-235b-a22b", "deepseek-v3"])
 def test_no_slice_multiplies_beyond_its_data_sheet(name, x64):
     """MFU is at most 1 at data-sheet rates, of any system, layout and pass.
@@ -115,9 +112,6 @@ def test_an_all_reduce_is_two_gathers_and_nodes_join_at_the_domain():
     assert beyond == sorted(beyond) and beyond[1] > 1.5 * beyond[0]
 
 
-# ---- layouts
-
-
 def test_two_dimensional_at_one_row_is_one_dimensional():
     plan = Slice.of(x=1, y=4, z=16, layout=1)
     one, two = phase(plan.with_(layout=0)), phase(plan)
@@ -175,9 +169,6 @@ def test_stages_with_one_micro_batch_take_turns_and_with_many_they_overlap():
     assert 1 / 3 < float(many.time / three.time) < 0.5
 
 
-# ---- search
-
-
 @pytest.mark.parametrize(("sequences", "new"), [(64.0, 1.0), (8.0, 2048.0), (512.0, 2048.0)])
 def test_the_search_finds_the_best_of_all_plans(sequences, new):
     result = phase(slice_of(64), sequences, new, 0.0, THEORY.replace(search=True))
@@ -199,9 +190,6 @@ def test_the_layout_is_a_leaf_that_vmap_reaches():
     axes = jax.tree.map(lambda x: 0 if np.ndim(x) else None, plans)
     one = jax.vmap(lambda p: THEORY.step(PALM, TPU, forward, p).time, in_axes=(axes,))
     assert LAYOUTS[int(jnp.argmin(one(plans)))].startswith("wg")
-
-
-# ---- doors
 
 
 def test_slices_are_those_that_exist():

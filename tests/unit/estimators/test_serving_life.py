@@ -11,7 +11,7 @@ from infer_jax.estimators.serving import Deployment, Serving, ServingWorkload, p
 from infer_jax.specs import Arrivals, ForwardPass, Host, Plan, Workload, leaves
 from tests.contract.cases import dense, mixture, nodes
 from tests.unit.estimators.compiled import estimate, quickly, step
-from tests.unit.physics.derivatives import agrees_with_differences, numbers
+from tests.unit.physics.derivatives import agree_at, numbers
 
 HARDWARE = nodes().with_(power=700.0)
 
@@ -267,4 +267,4 @@ def test_a_draft_model_costs_memory_prefills_and_passes(x64, rate):
     assert needs[2] - needs[1] == pytest.approx(needs[1] - needs[0], rel=1e-6)
 
     if rate is None:
-        agrees_with_differences(lambda *x: jnp.log(serve(*x).tpot), *numbers(2.5, 1.5))
+        agree_at(lambda *x: jnp.log(serve(*x).tpot), numbers(2.5, 1.5))

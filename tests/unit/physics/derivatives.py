@@ -24,11 +24,6 @@ def numbers(*values: Any) -> tuple[jax.Array, ...]:
     return tuple(jnp.asarray(x, float) for x in values)
 
 
-def agrees_with_differences(function: Callable[..., Any], *args: Any, tolerance=1e-6) -> None:
-    """``agree_at`` of one point."""
-    agree_at(function, args, tolerance=tolerance)
-
-
 def agree_at(function: Callable[..., Any], *points: Sequence[Any], tolerance=1e-6) -> None:
     """Every leaf's gradient equals the central difference, to a share of the value's scale.
 
@@ -52,11 +47,6 @@ def agree_at(function: Callable[..., Any], *points: Sequence[Any], tolerance=1e-
         wrong = (point != 0.0) & ~(np.abs(slopes - expected) <= tolerance * scale)
         assert not wrong.any(), (np.argwhere(wrong), slopes[wrong], expected[wrong])
         np.testing.assert_allclose(along, np.sum(slopes * direction, axis=1), rtol=1e-10)
-
-
-def finite(function: Callable[..., Any], *args: Any) -> None:
-    """``finite_at`` one point."""
-    finite_at(function, args)
 
 
 def finite_at(function: Callable[..., Any], *points: Sequence[Any]) -> None:

@@ -28,8 +28,6 @@ from infer_jax.replays import (
 from infer_jax.replays.decode_run import LONGEST, decode_run, run_time, steps_until
 
 COEFFICIENTS = (5e-3, 1e-5, 1e-8)
-
-
 TRACED = []
 
 
