@@ -1,12 +1,14 @@
 """Which plans of a model an engine runs, and the rule that another plan breaks.
 
-Rules are written with operators alone, so that a field may be a number, an array (of any shape
-that broadcasts against the others) or a traced value. How matrices may be cut follows vLLM 0.19:
-``validate_fp8_block_shape`` in vllm/model_executor/layers/quantization/utils/fp8_utils.py (slices
-of inputs, and of outputs of a matrix that is not merged with others, are whole blocks),
-``Fp8MoEMethod.create_weights`` in fp8.py (expert slices are whole blocks both ways), awq.py,
-gptq.py and modelopt.py (slices of inputs are whole groups), ``MoeWNA16Method`` in moe_wna16.py
-(groups of experts shrink with the slice, down to 32). SGLang's are the same but for the last.
+Parallel ranks divide heads, experts, widths and blocks of scales: a table of numbers, one row for
+the layers of a block, which the rules read. Rules are written with operators alone, so that a field
+may be a number, an array (of any shape that broadcasts against the others) or a traced value. How
+matrices may be cut follows vLLM 0.19: ``validate_fp8_block_shape`` in
+vllm/model_executor/layers/quantization/utils/fp8_utils.py (slices of inputs, and of outputs of a
+matrix that is not merged with others, are whole blocks), ``Fp8MoEMethod.create_weights`` in fp8.py
+(expert slices are whole blocks both ways), awq.py, gptq.py and modelopt.py (slices of inputs are
+whole groups), ``MoeWNA16Method`` in moe_wna16.py (groups of experts shrink with the slice, down to
+32). SGLang's are the same but for the last.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,13 +19,59 @@ import numpy as np
 from jax import Array
 
 from infer_jax.errors import InputError
-from infer_jax.physics.divisions import Cut, Division, ExpertCut, divisions
-from infer_jax.specs import Architecture, Workload
+from infer_jax.physics import attention as att
+from infer_jax.physics.attention import Cut
+from infer_jax.specs import Architecture, Experts, Workload
 
 Number = Array | np.ndarray | float  # operators alone are used
 Truth = Array | np.ndarray | np.bool_ | bool
 MIN_GROUP = 32.0  # the fewest columns of an expert that may share a scale
 MAX_DIVISOR = 1024  # the largest divisor that an error message lists
+
+
+class ExpertCut(NamedTuple):
+    """Routed experts of a layer, the width of one, and the rows and columns that share a scale."""
+
+    experts: Array
+    width: Array
+    rows: Array
+    columns: Array
+
+
+class Division(NamedTuple):
+    """What ranks divide in one layer of a block; a part that the layer lacks is an empty tuple.
+
+    ``heads``: query heads and KV heads of the attention, one pair; ``projections``: its matrices
+    that tensor ranks cut; ``dense``: the feedforward that every token passes, or the shared
+    experts; ``mixture``: the routed experts.
+    """
+
+    count: Array
+    heads: tuple[tuple[Array, Array | float], ...] = ()
+    projections: tuple[Cut, ...] = ()
+    dense: tuple[Cut, ...] = ()
+    mixture: tuple[ExpertCut, ...] = ()
+
+
+def divisions(arch: Architecture) -> list[Division]:
+    """What ranks divide in the layers of a model, one row for each of its blocks.
+
+    Which kind of attention or feedforward a layer has is settled here, so that no rule has to ask.
+    """
+    rows: list[Division] = []
+    for block in arch.blocks:
+        row, dense = Division(block.count), block.feedforward
+        if block.attention is not None:
+            layer = att.of(block.attention)
+            row = row._replace(heads=(layer.heads,), projections=layer.cuts)
+        if isinstance(dense, Experts):
+            stored = dense.weights
+            mixture = ExpertCut(dense.experts, dense.width, stored.rows, stored.columns)
+            row, dense = row._replace(mixture=(mixture,)), dense.shared
+        if dense is not None:
+            row = row._replace(dense=(Cut(dense.width, dense.weights.columns),))
+        rows.append(row)
+    return rows
 
 
 class HasDegrees(Protocol):

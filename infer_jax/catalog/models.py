@@ -6,9 +6,6 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
-import jax
-import numpy as np
-
 from infer_jax.catalog.files import read_text
 from infer_jax.catalog.foreign import Parsed, json_of
 from infer_jax.catalog.huggingface.assembly import FAMILIES, architecture
@@ -16,6 +13,7 @@ from infer_jax.catalog.huggingface.facts import Facts
 from infer_jax.catalog.names import format_of, nearest, shape_of
 from infer_jax.errors import InputError, WrongPartError
 from infer_jax.specs import Architecture
+from infer_jax.specs.fields import fresh
 
 HUB = "https://huggingface.co/"
 BUNDLED = Path(__file__).parent / "architectures"
@@ -164,13 +162,9 @@ def _repository(name: str, bundled: str) -> str:
 
 
 def _bundled(name: str, quant: str | None, kv_dtype: str | None) -> Model:
-    """A bundled model, with numbers of its own.
-
-    JAX keeps a NumPy constant as it first used it, in 32 or 64 bits: no two calls may share one.
-    """
+    """A bundled model, with numbers of its own (``fresh``)."""
     model = _read_bundled(name, quant, kv_dtype)
-    own = jax.tree.map(lambda x: x.copy() if isinstance(x, np.ndarray) else x, model.architecture)
-    return replace(model, architecture=own)
+    return replace(model, architecture=fresh(model.architecture))
 
 
 @cache  # a command asks for one model several times, of 80 layers

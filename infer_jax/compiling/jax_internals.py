@@ -1,16 +1,14 @@
-"""JAX's private names, all of them: XLA's executables on a CPU, compiled, read, written and run.
+"""JAX's private names, all of them: XLA's executables on a CPU, compiled, read and written.
 
 Whatever another release of JAX refuses here is an exception, after which the caller compiles by
 JAX's public functions.
 """
 
 import math
-from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
-import numpy as np
 from jaxlib import version as jaxlib_version
 
 from infer_jax.typed_jax import Options
@@ -86,15 +84,3 @@ def deserialize(code: bytes) -> Any:
 def serialize(executable: Any) -> bytes:
     """Its machine code and what XLA needs to run it."""
     return bytes(executable.client.serialize_executable(executable))
-
-
-def runner(executable: Any, tree: Any, used: Sequence[int]) -> Callable[..., Any]:
-    """A function of the arguments that runs it: its answer in a tree, leaves as NumPy arrays."""
-    device = jax.devices()[0]
-
-    def run(*args: object) -> object:
-        flat = jax.tree.leaves(args)
-        arrays = jax.device_put([flat[i] for i in used], device)
-        return jax.tree.unflatten(tree, [np.asarray(x) for x in executable.execute(arrays)])
-
-    return run

@@ -11,7 +11,7 @@ names classes and functions and holds no code.
 import dataclasses
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial, wraps
 from importlib import import_module
@@ -19,6 +19,7 @@ from threading import RLock
 from typing import Any, ParamSpec, TypeVar
 
 import jax
+import numpy as np
 
 from infer_jax.compiling import jax_internals, store
 from infer_jax.typed_jax import Options
@@ -308,7 +309,7 @@ def _load(key: str) -> Program | None:
             tree = jax.tree.structure(rebuilt(answer))
         except Exception:  # XLA's own errors have no common class: as one that is absent
             return None
-    return jax_internals.runner(executable, tree, used)
+    return _runner(executable, tree, used)
 
 
 def _compile(
@@ -334,4 +335,16 @@ def _compile(
         with suppress(Exception):  # an answer without a name, code that XLA cannot write
             answer = described(jax.tree.unflatten(tree, [0.0] * tree.num_leaves))
             store.store(key, (answer, used), jax_internals.serialize(executable))
-    return jax_internals.runner(executable, tree, used)
+    return _runner(executable, tree, used)
+
+
+def _runner(executable: Any, tree: Any, used: Sequence[int]) -> Program:
+    """A function of the arguments that runs it: its answer in a tree, leaves as NumPy arrays."""
+    device = jax.devices()[0]
+
+    def run(*args: object) -> object:
+        flat = jax.tree.leaves(args)
+        arrays = jax.device_put([flat[i] for i in used], device)
+        return jax.tree.unflatten(tree, [np.asarray(x) for x in executable.execute(arrays)])
+
+    return run

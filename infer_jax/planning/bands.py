@@ -1,7 +1,6 @@
 """How far measured servers are from the times of a plan: bands, and the odds of limits."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
@@ -41,15 +40,6 @@ def intervals(
         for name, time in times.items()
         if name in within
     }
-
-
-def with_intervals(c: Choice, trusts: Sequence[Trust]) -> Choice:
-    """A plan with the known errors on its one or two systems, and what 80 % of servers are in."""
-    times = {x.name: value for x, value in c.outputs.items() if x.banded}
-    layout, several = c.pools[0].layout, len(c.pools) > 1
-    lengths = c.isl, c.osl
-    ends = intervals(trusts, times, c.batch, lengths, pools=several, gaps=c.gaps, layout=layout)
-    return replace(c, trusts=trusts, intervals=ends)
 
 
 def intervals_of(

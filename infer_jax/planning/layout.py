@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from infer_jax import legal
-from infer_jax.physics.divisions import divisions
 from infer_jax.specs import UNBOUNDED, Architecture, Hardware, Hierarchy, layout_label
 
 NAMED = 128  # chips up to which layouts that run are named in place of others
@@ -99,7 +98,7 @@ def layouts(
     more than 16 stages or ``most_groups`` attention groups, and instances that neither divide a
     machine of ``size`` chips nor consist of whole machines (1: none are left out).
     """
-    divided = divisions(arch)
+    divided = legal.divisions(arch)
     mixture = any(layer.mixture for layer in divided)
     queries = np.gcd.reduce([int(query) for query, _ in legal.heads(divided)] or [1])
     layers = int(sum(float(layer.count) for layer in divided))

@@ -137,7 +137,12 @@ class Spec:
         Raises:
             InputError: an unknown or missing field, a number out of bounds or not finite.
         """
-        return _checked(cls, values, cls.__name__)
+        checked = {name: value_of(cls, name, value) for name, value in values.items()}
+        for f in dataclasses.fields(cls):
+            required = f.default is f.default_factory is dataclasses.MISSING
+            if required and f.name not in values:
+                raise InputError(cls.__name__, f.name, "missing", f.metadata["doc"])
+        return cls(**checked)
 
     def replace(self, **changes: object) -> Self:
         """A copy with some fields changed; nothing is checked or converted.
@@ -169,9 +174,6 @@ class Spec:
             InputError: no such path, or a number out of its bounds.
         """
         return cast(Self, _changed_at(self, changes, type(self).__name__))
-
-
-S = TypeVar("S", bound=Spec)
 
 
 def _changed_at(tree: object, changes: Mapping[str, object], where: str) -> object:
@@ -214,17 +216,14 @@ def value_of(cls: type[Spec], name: str, value: object, where: str | None = None
         return value
     if isinstance(value, jax.Array):
         return value
-    bounds = _bounds(meta)
-    if meta["choices"] and isinstance(value, str) and value in meta["choices"]:
+    if isinstance(value, str) and value in meta["choices"]:
         value = meta["choices"].index(value)
-    if isinstance(value, str):
-        raise InputError(where, name, value, bounds)
     try:
-        result = np.asarray(value, np.float64)
+        result = np.asarray(np.nan if isinstance(value, str) else value, np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise InputError(where, name, value, bounds) from None
+        result = np.asarray(np.nan)
     if not np.all(np.isfinite(result) & (result >= meta["low"]) & (result <= meta["high"])):
-        raise InputError(where, name, value, bounds)
+        raise InputError(where, name, value, _bounds(meta))
     return result
 
 
@@ -235,17 +234,6 @@ def _bounds(meta: Mapping[str, Any]) -> str:
     if math.isinf(meta["high"]):
         return f"a number of at least {meta['low']:g}{unit}"
     return f"a number from {meta['low']:g} to {meta['high']:g}{unit}"
-
-
-def _checked(cls: type[S], values: Mapping[str, object], where: str) -> S:
-    checked = {name: value_of(cls, name, value, where) for name, value in values.items()}
-    for f in dataclasses.fields(cls):
-        optional = (
-            f.default is not dataclasses.MISSING or f.default_factory is not dataclasses.MISSING
-        )
-        if f.name not in values and not optional:
-            raise InputError(where, f.name, "missing", f.metadata["doc"])
-    return cls(**checked)
 
 
 def leaves(tree: object, path: str = "") -> Iterator[tuple[str, Mapping[str, Any], Any]]:

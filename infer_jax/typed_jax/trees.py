@@ -1,6 +1,7 @@
 """Trees of arrays leaf by leaf, as ``jax.tree.map`` does, typed as what they are given."""
 
 from collections.abc import Callable
+from operator import itemgetter
 from typing import TypeVar
 
 import jax
@@ -46,11 +47,7 @@ def take(tree: Tree, rows: Rows) -> Tree:
     >>> take((jnp.array([1.0, 2.0]),), 1)[0].item()
     2.0
     """
-
-    def chosen(leaf: Array) -> Array:
-        return leaf[rows]
-
-    return jax.tree.map(chosen, tree)
+    return jax.tree.map(itemgetter(rows), tree)
 
 
 def one_by_one(function: Callable[[Tree], Answer], rows: Tree) -> Answer:

@@ -110,18 +110,14 @@ def _check_type(name: str, value: object, kinds: set[object]) -> None:
     known = [c for c in classes if isinstance(c, type) and not getattr(c, "_is_protocol", False)]
     if len(known) + len(named) < len(classes):
         return
-    words = [*(WORDS.get(c) or _a(c.__name__) for c in known), *map(_a, named)]
-    allowed = " or ".join(sorted(words))
-    truth = bool in known and is_truth(value)
-    if not (
-        isinstance(value, tuple(known))
-        or truth
-        or named & {c.__name__ for c in type(value).__mro__}
-    ):
-        raise refuse(name, value, allowed)
+    own = {c.__name__ for c in type(value).__mro__}
+    fits = isinstance(value, tuple(known)) or (bool in known and is_truth(value)) or named & own
+    wrong = [] if fits else [value]
     lists = [get_args(kind) for kind in kinds if get_origin(kind) is Sequence]
     several = isinstance(value, Sequence) and not isinstance(value, str)
     members = {member for (kind,) in lists for member in get_args(kind) or (kind,)}
-    for member in value if several and members <= TEXTS else ():  # pyright: ignore
-        if not isinstance(member, str | os.PathLike):
-            raise refuse(name, member, allowed)
+    if several and members <= TEXTS:
+        wrong += [x for x in value if not isinstance(x, str | os.PathLike)]  # pyright: ignore
+    if wrong:
+        words = [*(WORDS.get(c) or _a(c.__name__) for c in known), *map(_a, named)]
+        raise refuse(name, wrong[0], " or ".join(sorted(words)))

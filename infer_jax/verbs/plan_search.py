@@ -346,9 +346,19 @@ def labelled(c: Choice, label: str, systems: Sequence[PlanSystem]) -> Choice:
     """A plan with its label, formats and intervals, and no energy where a power is not known."""
     power = min(float(x.setup.hardware.power) for x in systems)
     outputs = {x: math.nan if x.drawn and power <= 0.0 else v for x, v in c.outputs.items()}
-    formats = systems[0].setup.model.quantisation
-    c = replace(c, label=label, formats=formats, outputs=outputs)
-    return bands.with_intervals(c, [x.trust for x in systems])
+    times = {x.name: value for x, value in outputs.items() if x.banded}
+    trusts, lengths, pools = [x.trust for x in systems], (c.isl, c.osl), len(c.pools) > 1
+    layout = c.pools[0].layout
+    return replace(
+        c,
+        label=label,
+        formats=systems[0].setup.model.quantisation,
+        outputs=outputs,
+        trusts=trusts,
+        intervals=bands.intervals(
+            trusts, times, c.batch, lengths, pools=pools, gaps=c.gaps, layout=layout
+        ),
+    )
 
 
 def frontiers(

@@ -43,10 +43,6 @@ class WideExperts(Spec):
     )
 
 
-def _none() -> None:
-    return None
-
-
 @spec
 class Deployment(Plan):
     """A plan of a server. One instance is tp x attention_dp x pp chips.
@@ -101,7 +97,7 @@ class Deployment(Plan):
 
     wide: WideExperts | None = part(
         "how experts on several nodes are served; none: tokens are exchanged by collectives",
-        default_factory=_none,
+        default_factory=lambda: None,
     )
 
     @property

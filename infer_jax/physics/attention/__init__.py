@@ -57,7 +57,8 @@ def several_caches(layers: Sequence[Attention], cached: Sequence[Cached]) -> boo
 
     ``cached`` is the result of ``caches`` for the same layers.
     """
-    keys = {of(layer).cache_key(own) for layer, own in zip(layers, cached, strict=True)}
+    each = zip(layers, cached, strict=True)
+    keys = {(of(layer).core, *map(float, own)) for layer, own in each}
     return len(keys) > 1 or any(float(own.state) > 0 for own in cached)
 
 

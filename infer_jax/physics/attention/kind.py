@@ -182,14 +182,6 @@ class Kind(Generic[A]):
         row = self.numbers(arch.cache, arch.activations)
         return Cached(row.window, row.near, row.state / 2.0)
 
-    def cache_key(self, cache: Cached) -> tuple[Core, float, float, float]:
-        """Kernels, windows and state of a layer: layers with equal keys share one kind of cache.
-
-        ``cache`` is the result of ``cached``.
-        """
-        window, near, state = map(float, cache)
-        return self.core, window, near, state
-
     def held_bytes(self, cache: Format, context: Array) -> Array:
         """Bytes that one sequence of ``context`` tokens keeps in a layer's cache."""
         return self.numbers(cache, cache).held_bytes(context)
