@@ -62,26 +62,26 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 9_743,
-    "lines of code of the front without what stands apart": 6_999,
-    "lines of code of the package": 41_301,
-    "lines of code of the package without what stands apart": 34_756,
+    "lines of code of the front": 9_749,
+    "lines of code of the front without what stands apart": 7_005,
+    "lines of code of the package": 41_285,
+    "lines of code of the package without what stands apart": 34_740,
     "lines of code of kernels": 551,
     "lines of code of launch and measure": 817,
     "lines of code of chips": 2_065,
     "lines of code of fleets": 3_112,
-    "lines of the package": 72_070,
-    "lines of the package without what stands apart": 60_474,
-    "files of the package": 421,
-    "files of the package without what stands apart": 343,
+    "lines of the package": 72_018,
+    "lines of the package without what stands apart": 60_422,
+    "files of the package": 420,
+    "files of the package without what stands apart": 342,
     "lines of experiments": 11_430,
     "lines of experiments without what stands apart": 8_458,
     "lines of tests": 31_983,
     "lines of tests without what stands apart": 26_000,
     "functions and classes with bare names": 13,
     "files that use private modules of JAX": 1,
-    "files that ij.plan runs through": 56,
-    "functions that ij.plan runs through": 246,
+    "files that ij.plan runs through": 52,
+    "functions that ij.plan runs through": 237,
 }
 PLAN = """
 import sys
