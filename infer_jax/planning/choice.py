@@ -90,10 +90,16 @@ class Side(NamedTuple):
     starts: Callable[[Layout, str], bool] | None = None
 
     def startable(self, legal: list[Layout], role: str = "") -> list[Layout]:
-        """The layouts that the engine starts; all of them where it starts none on this chip."""
-        if self.starts is None:
+        """The layouts that the engine starts in a role: every legal one where it has no say.
+
+        That is where it starts none of them even as instances of one kind, so not on this chip.
+        """
+        starts = self.starts
+        if starts is None:
             return legal
-        return [layout for layout in legal if self.starts(layout, role)] or legal
+        found = [layout for layout in legal if starts(layout, role)]
+        elsewhere = bool(role) and any(starts(layout, "") for layout in legal)
+        return found if found or elsewhere else legal
 
 
 class PlanSpace(NamedTuple):

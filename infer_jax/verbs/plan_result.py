@@ -272,13 +272,20 @@ class PlanResult(FigureResult):
         ]
 
     def _space(self) -> str:
-        """Which layouts were tried: those that the engine starts, or all where it starts none."""
+        """Which layouts were tried: those that the engine starts, every legal one where none."""
         load = "batch" if self.question.requirements.rate is None else "number of replicas"
         systems = [x for search in self.searched.searches.values() for x in search.systems]
-        if all(x.starter.obstacle(ONE_GPU) for x in systems):
+        runs = [x for x in systems if x.starter(ONE_GPU)]
+        if not runs:
             return f"Every legal layout and {load}"
-        engines = dict.fromkeys(NAMES[x.side.serving.engine_name] for x in systems)
-        return f"Every layout that {' and '.join(engines)} can start, and every {load}"
+        engines = " and ".join(dict.fromkeys(NAMES[x.side.serving.engine_name] for x in runs))
+        # a layout is one that the engine starts whatever the weights and drafts
+        unknown = any(x.starter.obstacle(ONE_GPU) for x in runs)
+        can = "could start if it loaded the weights" if unknown else "can start"
+        can += " without drafts" if self.question.drafts else ""
+        others = list(dict.fromkeys(x.side.name for x in systems if x not in runs))
+        legal = f", on {' and '.join(others)} every legal one" if others else ""
+        return f"Every layout that {engines} {can}{legal}, and every {load}"
 
     def _usual_ttft(self) -> str:
         """Whether the usual limit of TTFT is set; "" where other limits are in the way."""

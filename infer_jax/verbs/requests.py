@@ -15,7 +15,7 @@ from infer_jax.specs import Arrivals, Plan, Workload
 from infer_jax.specs.lengths import fixed, independent, lognormal
 from infer_jax.verbs import inputs
 from infer_jax.verbs.option import without_none
-from infer_jax.verbs.texts import tokens
+from infer_jax.verbs.texts import Tokens, tokens
 
 if TYPE_CHECKING:
     from infer_jax.catalog.traces import Trace
@@ -73,13 +73,24 @@ def read_requests(
         work = work.replace(arrivals=Arrivals.of(rate=rate))
         return RequestOptions(work, "equal", [note], isl + osl)
     laws = [lognormal(ratio) if ratio else fixed() for ratio in ratios]
-    note = f"Lengths are log-normal, {isl:.12g}±{isl.deviation:.12g} tokens in and "
-    note += f"{osl:.12g}±{osl.deviation:.12g} out, independent of each other."
+    note = _spread_lengths(isl, osl)
     work = work.replace(lengths=independent(*laws), arrivals=Arrivals.of(rate=rate))
     # over the law's mean: that of exp(sigma z) is exp(sigma^2 / 2) = sqrt(1 + ratio^2)
     ends = [float(lognormal(x)(np.array([1.0 - TAIL]))[0]) / np.sqrt(1.0 + x**2) for x in ratios]
     within = f"{100.0 * (1.0 - 2.0 * TAIL):.3g} % of requests or more"
     return RequestOptions(work, "lognormal", [note], isl * ends[0] + osl * ends[1], within)
+
+
+def _spread_lengths(isl: Tokens, osl: Tokens) -> str:
+    """The law of each length in words: log-normal, or fixed where it has no spread."""
+    spread_in, spread_out = (f"{x:.12g}±{x.deviation:.12g} tokens" for x in (isl, osl))
+    if not osl.deviation:
+        return f"Prompts are log-normal, {spread_in}; every output has {osl:.12g} tokens."
+    if not isl.deviation:
+        return f"Every prompt has {isl:.12g} tokens; outputs are log-normal, {spread_out}."
+    return (
+        f"Lengths are log-normal, {spread_in} in and {spread_out} out, independent of each other."
+    )
 
 
 def with_benchmark(

@@ -309,6 +309,22 @@ def test_the_spread_of_lengths_moves_the_percentile_and_is_said():
     assert p99[1] > 1.3 * p99[0]
 
 
+def test_a_length_without_spread_is_said_to_be_fixed():
+    """Of the two lengths only the one with a spread is log-normal."""
+    notes = [
+        read_requests(isl, osl, 0.0, 2.0, None).notes
+        for isl, osl in (("4000±2000", 200), (4000, "200±100"), ("4000±2000", "200±100"))
+    ]
+    assert notes == [
+        ["Prompts are log-normal, 4000±2000 tokens; every output has 200 tokens."],
+        ["Every prompt has 4000 tokens; outputs are log-normal, 200±100 tokens."],
+        [
+            "Lengths are log-normal, 4000±2000 tokens in and 200±100 tokens out, independent of "
+            "each other."
+        ],
+    ]
+
+
 def test_a_trace_says_lengths_and_bursts(tmp_path):
     """Half of the requests long, half short, in pairs: gaps of 0 and of 100 ms."""
     trace = tmp_path / "trace.csv"

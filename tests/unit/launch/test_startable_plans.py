@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 import infer_jax as ij
+from infer_jax.estimators import Serving
 from infer_jax.launch import ENGINES
+from infer_jax.planning import Layout
+from infer_jax.planning.choice import Side
 from tests.unit.launch.test_launch import options
 
 MODELS = ("llama-3.1-8b", "qwen3-30b-a3b", "deepseek-v3", "gpt-oss-120b", "mixtral-8x7b")
@@ -70,3 +73,34 @@ def test_a_chip_that_the_engine_does_not_run_on_comes_last():
     assert "AMD" not in answer.launch["trtllm"].missing and answer.launch["trtllm"].steps
     first = min(c.usd_per_mtok for c in answer.plans if c.system == "mi300x")
     assert first < answer.plans[0].usd_per_mtok  # dollars alone would put it first
+    (space,) = (note for note in answer.notes() if "layout" in note)
+    says = "Every layout that TensorRT-LLM can start, on mi300x every legal one, and every batch"
+    assert space.startswith(says)
+
+
+def test_no_answer_says_that_a_layout_starts_which_the_launch_command_refuses():
+    """Weights that nobody publishes, and drafts in pools, have no command."""
+    asked: dict[str, Any] = {"total_gpus": 16.0, "ttft": "none", "top": 8}
+    weights = ij.plan("deepseek-r1", "b200_sxm", quant="nvfp4", mode="aggregated", **asked)
+    drafts = {"draft": "llama-3.2-1b", "acceptance": 0.8, "mode": "disaggregated"}
+    drafts = ij.plan("llama-3.1-70b", "h100_sxm", **drafts, **asked)
+    for answer, can in (
+        (weights, "could start if it loaded the weights"),
+        (drafts, "without drafts"),
+    ):
+        assert any(c.obstacle for c in answer.plans)
+        assert any(can in note for note in answer.notes()), answer.notes()
+
+
+def test_pools_that_an_engine_does_not_start_are_not_tried():
+    """An engine that starts instances of one kind alone has no layouts of pools."""
+    side = Side(
+        "h100_sxm",
+        ij.load_system("h100_sxm").hardware,
+        Serving.of(),
+        starts=lambda layout, role: not role,
+    )
+    legal = [Layout(tp, 1.0, 1.0, 1.0) for tp in (1.0, 2.0)]
+    assert side.startable(legal) == legal and side.startable(legal, "prefill") == []
+    nowhere = side._replace(starts=lambda layout, role: False)  # no engine runs on this chip
+    assert nowhere.startable(legal) == nowhere.startable(legal, "decode") == legal
