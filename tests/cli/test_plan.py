@@ -187,7 +187,16 @@ def test_the_best_plan_comes_with_what_starts_it():
     assert why < other < says.index("vllm serve") and "Times and costs are of TensorRT-LLM" in says
     ran = run(*words, "--set", "estimator.engine=1")  # SGLang, without --engine
     assert "sglang.launch_server" in ran.out and "vllm serve" not in ran.out
-    words = (*words[:4], "--request-rate", "4", *words[6:], "--isl", "4000±2000")
+    words = (
+        *words[:4],
+        "--request-rate",
+        "4",
+        *words[6:],
+        "--isl",
+        "4000±2000",
+        "--osl",
+        "500±100",
+    )
     ran = run(*words)
     assert "# context " in ran.out and "99.9 % of requests" in ran.out
     # the server that the open loop is computed with
