@@ -13,7 +13,6 @@ from jax import Array
 from infer_jax.catalog.kernel_tables import KernelTables
 from infer_jax.errors import InputError
 from infer_jax.estimators.kernels import Kernels
-from infer_jax.estimators.kernels.budget import budget, work
 from infer_jax.estimators.kernels.efficiency import (
     HEADLESS,
     MEASURED,
@@ -22,10 +21,30 @@ from infer_jax.estimators.kernels.efficiency import (
     ZERO,
     Kernel,
 )
-from infer_jax.estimators.kernels.published import PhaseInputs, communication, layers, phase_time
+from infer_jax.estimators.kernels.published import (
+    PhaseInputs,
+    communication,
+    per_pair,
+    rank_attention,
+)
+from infer_jax.estimators.kernels.published_pass import (
+    attention_bytes,
+    budget,
+    expert_bytes,
+    phase_time,
+)
 from infer_jax.physics import attention as att
 from infer_jax.physics.decoder import total
-from infer_jax.specs import Architecture, Dense, GroupedQuery, Hardware, Latent, Linear, Sparse
+from infer_jax.specs import (
+    Architecture,
+    Dense,
+    Experts,
+    GroupedQuery,
+    Hardware,
+    Latent,
+    Linear,
+    Sparse,
+)
 
 KINDS_OF = {
     "full": "attn_core kv_load qkv_proj q_down q_up kv_down bmm_q_wk bmm_o_wv o_proj",
@@ -72,14 +91,12 @@ def columns_of(
     values = {"static": _static(jobs["decode"], row)}
     kernels = {}
     for stage, one in jobs.items():
-        values[stage], kernels[stage] = _phase(one, model.scheduling(stage, one.hybrid))
+        values[stage], kernels[stage] = _phase(one)
     return values, kernels
 
 
-def _phase(job: PhaseInputs, scheduling: Array) -> tuple[dict[str, Array], dict[str, Any]]:
-    kernels, spent = layers(job)
-    stage = job.stage
-    seconds = phase_time(job, spent)[0] + scheduling
+def _phase(job: PhaseInputs) -> tuple[dict[str, Array], dict[str, Any]]:
+    stage, (kernels, seconds, _) = job.stage, phase_time(job)
     twice = 1.0 if job.hybrid else 1.0 + job.two_batch
     values = {f"{stage}_{name}_us": 1e6 * kernel.seconds for name, kernel in kernels.items()}
     values |= {f"{stage}_{name}_us": 1e6 * x for name, x in communication(job).items()}
@@ -103,8 +120,7 @@ def _static(job: PhaseInputs, row: Mapping[str, Array]) -> dict[str, Array]:
     sizes = {
         KB: {"kv_target_per_token_KB": held.space / (batch * tokens),
              "kv_per_token_KB": held.token},
-        MB: {"attn_params_MB": held.attention, "lin_attn_params_MB": held.linear,
-             "expert_params_MB": held.expert, "kv_target_per_req_MB": room,
+        MB: {**_layer_bytes(job), "kv_target_per_req_MB": room,
              "kv_full_per_req_MB": held.token * tokens, "states_per_req_MB": held.state,
              "cache_per_req_MB": request},
         GB: {"weights_GB": held.weights, "kv_space_GB": held.space},
@@ -119,6 +135,49 @@ def _static(job: PhaseInputs, row: Mapping[str, Array]) -> dict[str, Array]:
         # linear layers are given the core of full ones in this figure alone
         "gf_total": layers * total(gf.values()),
     }
+
+
+def _layer_bytes(job: PhaseInputs) -> dict[str, Array]:
+    """Bytes of the projections of a full and a linear layer, and of an expert: the last of each."""
+    names = ("attn_params_MB", "lin_attn_params_MB", "expert_params_MB")
+    sizes = dict.fromkeys(names, jnp.asarray(0.0))
+    for block in job.arch.blocks:
+        linear = isinstance(block.attention, Linear)
+        sizes["lin_attn_params_MB" if linear else "attn_params_MB"] = attention_bytes(job, block)
+        if block.feedforward is not None:
+            sizes["expert_params_MB"] = expert_bytes(job, block.feedforward)
+    return sizes
+
+
+def work(job: PhaseInputs) -> dict[str, Array]:
+    """FLOP per token of one layer: attention core at the mean context, experts, projections.
+
+    The projections of full attention are counted for every layer, those of linear layers not.
+    """
+    width = job.arch.width
+    flops: dict[str, Array] = {}
+    for block in job.arch.blocks:
+        attention, layer = block.attention, block.feedforward
+        if isinstance(attention, GroupedQuery | Latent):
+            cut = rank_attention(attention, job.tp)
+            flops["attn_core"] = per_pair(cut, "decode") * job.length
+            flops["others"] = _projected(cut, width)
+        if layer is not None:
+            active = layer.active if isinstance(layer, Experts) else 1.0
+            common = 0.0 if isinstance(layer, Dense) else layer.shared.width / layer.width
+            inner = jnp.floor(layer.width / job.tp)
+            flops["moe"] = 6.0 * (common + active) * width * inner
+    return flops
+
+
+def _projected(cut: GroupedQuery | Latent, width: Array) -> Array:
+    if isinstance(cut, GroupedQuery):
+        return 4.0 * width * cut.head_width * (cut.query_heads + cut.kv_heads)
+    heads, plain = cut.query_heads, cut.nope_width
+    down = width * (cut.query_rank + cut.kv_rank + cut.rope_width)
+    up = cut.query_rank * heads * (plain + cut.rope_width)
+    absorbed = heads * cut.kv_rank * (plain + cut.value_width)
+    return 2.0 * (down + up + absorbed + heads * cut.value_width * width)
 
 
 Tabulated = GroupedQuery | Latent | Sparse | Linear  # attention that has tables of its cores

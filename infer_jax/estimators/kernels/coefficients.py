@@ -1,12 +1,13 @@
 """Coefficients of the kernel model: source of efficiencies, shares of rates, fixed times."""
 
+import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.estimators.kernels.efficiency import Curves
 from infer_jax.estimators.kernels.tables import Tables
 from infer_jax.footprint import EngineSettings
 from infer_jax.physics.network import collectives
-from infer_jax.specs import Plan, Spec, number, part, spec, static
+from infer_jax.specs import Hardware, Plan, Spec, Torus, number, part, spec, static
 
 
 @spec
@@ -87,3 +88,13 @@ class KernelsPlan(Plan):
         kind="count",
         default=0.0,
     )
+
+    def nodes_on(self, hardware: Hardware) -> Array:
+        """Nodes of the instance, at least one."""
+        network = hardware.network
+        domain = 1.0 if isinstance(network, Torus) else network.domain
+        return jnp.where(self.nodes > 0, self.nodes, jnp.ceil(self.tp * self.ep / domain))
+
+    def degrees(self, nodes: Array) -> dict[str, Array]:
+        """The layout as a phase tells it."""
+        return {"tp": self.tp, "ep": self.ep, "pp": self.pp, "nodes": nodes}

@@ -12,6 +12,7 @@ from typing import NamedTuple, Self
 import jax.numpy as jnp
 from jax import Array
 
+from infer_jax import footprint
 from infer_jax.catalog.published import kernels_constants
 from infer_jax.errors import InputError
 from infer_jax.estimators.estimate import (
@@ -22,11 +23,13 @@ from infer_jax.estimators.estimate import (
     passes_of,
 )
 from infer_jax.estimators.estimator import Estimator
-from infer_jax.estimators.kernels import assembly
 from infer_jax.estimators.kernels.coefficients import Coefficients, KernelsPlan
+from infer_jax.estimators.kernels.corrected import Rank, corrected_pass, server_account
 from infer_jax.estimators.kernels.efficiency import Curves, Kernel
+from infer_jax.estimators.kernels.published import PhaseInputs
+from infer_jax.estimators.kernels.published_pass import budget, published_pass
 from infer_jax.estimators.kernels.tables import Tables
-from infer_jax.footprint import EngineSettings
+from infer_jax.footprint import EngineSettings, MeanLengths
 from infer_jax.results import Row
 from infer_jax.specs import (
     Architecture,
@@ -137,8 +140,10 @@ class Kernels(Coefficients, Estimator):
     def _pass(
         self, arch: Architecture, hardware: Hardware, forward: ForwardPass, plan: Plan
     ) -> tuple[Phase, list[dict[str, Kernel]]]:
-        run = assembly.published if self.published else assembly.corrected
-        return run(self, arch, hardware, forward, KernelsPlan.widen(plan))
+        widened = KernelsPlan.widen(plan)
+        if self.published:
+            return published_pass(self, arch, hardware, forward, widened)
+        return corrected_pass(Rank(self, arch, hardware, forward, widened))
 
     @checked
     def estimate(
@@ -177,8 +182,18 @@ class Kernels(Coefficients, Estimator):
     def largest_batch(
         self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Plan
     ) -> Array:
-        """Requests that fit in an instance at isl + osl tokens each; 0 where weights do not."""
-        return assembly.largest_batch(self, arch, hardware, workload, KernelsPlan.widen(plan))
+        """Requests of isl + osl tokens that fit, whole ones in every group; 0 where none does."""
+        widened, tokens = KernelsPlan.widen(plan), workload.isl + workload.osl
+        one = jnp.ones_like(tokens)
+        token = ForwardPass(sequences=widened.ep, new_tokens=one, cached_tokens=tokens)
+        if self.published:
+            held = budget(PhaseInputs.of(self, arch, hardware, token, widened, "decode"))
+            fit = jnp.maximum(held.space, 0.0) / (held.token * tokens + held.state)
+        else:
+            gpu, launched = server_account(Rank(self, arch, hardware, token, widened))
+            lengths = MeanLengths(workload.isl, workload.osl, held=1.0)
+            fit = footprint.requests_held(gpu, lengths, launched)
+        return widened.ep * jnp.floor(fit)
 
 
 class Profiled(NamedTuple):

@@ -1,4 +1,4 @@
-"""Seconds of a layer as InferSim computes it, quirks included: reproduced, not recommended.
+"""Kernels of a layer as InferSim computes them, quirks included: reproduced, not recommended.
 
 What differs from the corrected assembly: all layers alike but for linear ones; latent attention
 is computed with all heads on every tensor rank, linear attention is not divided at all; the
@@ -8,13 +8,12 @@ an all-reduce once or twice, depending; no head, no router, no latency of any co
 Source: InferSim, technical report (2025) and program (https://github.com/alibaba/InferSim).
 """
 
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.errors import InputError
-from infer_jax.estimators.kernels.coefficients import Coefficients
+from infer_jax.estimators.kernels.coefficients import Coefficients, KernelsPlan
 from infer_jax.estimators.kernels.efficiency import (
     Gemm,
     Kernel,
@@ -30,16 +29,15 @@ from infer_jax.physics.network import dispatch
 from infer_jax.physics.numerics import present
 from infer_jax.specs import (
     Architecture,
-    Block,
     Dense,
     Experts,
     Feedforward,
     Format,
+    ForwardPass,
     GroupedQuery,
     Hardware,
     Latent,
     Linear,
-    Sparse,
     Torus,
 )
 
@@ -62,6 +60,35 @@ class PhaseInputs(NamedTuple):
     stage: str
     tokens: Array  # new tokens of a layer: a batch in decode, the prompts of a pass in prefill
     length: Array  # tokens of a prompt, or of the mean context
+
+    @classmethod
+    def of(
+        cls,
+        model: Coefficients,
+        arch: Architecture,
+        hardware: Hardware,
+        forward: ForwardPass,
+        plan: KernelsPlan,
+        stage: str,
+    ) -> Self:
+        """Those of a pass: counts of one GPU and one micro-batch; hybrid models have one alone."""
+        context, decodes = forward.cached_tokens, stage == "decode"
+        job = cls(
+            model=model,
+            arch=arch,
+            hardware=hardware,
+            world=plan.tp * plan.ep,
+            tp=plan.tp,
+            nodes=plan.nodes_on(hardware),
+            deepep=plan.deepep,
+            two_batch=plan.two_batch,
+            sm_share=plan.sm_share,
+            stage=stage,
+            tokens=forward.sequences / plan.ep,
+            length=context if decodes else context + forward.new_tokens,
+        )
+        each = job.tokens if job.hybrid else job.tokens / (1.0 + plan.two_batch)
+        return job._replace(tokens=each if decodes else each * forward.new_tokens)
 
     @property
     def memory(self) -> Array:
@@ -188,6 +215,12 @@ def core(job: PhaseInputs, attention: Core | Linear) -> dict[str, Kernel]:
     }
 
 
+def _linear_share(arch: Architecture) -> Array:
+    """Full-attention layers over all layers of a hybrid model."""
+    full = total(b.count for b in arch.blocks if not isinstance(b.attention, Linear))
+    return full / total(b.count for b in arch.blocks)
+
+
 def feedforward(job: PhaseInputs, layer: Feedforward) -> dict[str, Kernel]:
     """Routed experts or the dense layer, the load of their weights, and shared experts."""
     width, weights = job.arch.width, layer.weights
@@ -245,85 +278,3 @@ def communication(job: PhaseInputs) -> dict[str, Array]:
 
     ring = dispatch.ring_bytes(job.tp, job.tokens * width * 2.0) / inside
     return {"comm_before": moved(1.0), "comm_after": moved(2.0), "tp_allreduce": ring}
-
-
-class SummedLayers(NamedTuple):
-    """Times of the layers of a phase, each kind summed over its count."""
-
-    attention: Array
-    feedforward: Array
-    dispatch: Array
-    combine: Array
-    reduce: Array
-
-
-def attention_time(job: PhaseInputs, kernels: dict[str, Kernel], kind: str) -> Array:
-    """Seconds of an attention layer: projections, and the longer of computing and loading."""
-    work, load = ("lin_core", "lin_state_load") if kind == "linear" else ("attn_core", "kv_load")
-    spent = jnp.maximum(kernels[work].seconds, kernels[load].seconds)
-    times = job.prompts if job.stage == "prefill" else 1.0
-    rest = total(k.seconds for name, k in kernels.items() if name not in (work, load))
-    return spent * times + rest
-
-
-def _block(job: PhaseInputs, block: Block) -> tuple[dict[str, Kernel], Array]:
-    attention = block.attention
-    if isinstance(attention, Sparse):
-        attention = attention.base
-    if attention is None:
-        return {}, jnp.asarray(0.0)
-    if not isinstance(attention, GroupedQuery | Latent | Linear):
-        known = "grouped-query, latent or linear attention, which the authors' program knows"
-        raise InputError("kernels.published", "attention", type(attention).__name__, known)
-    kernels = core(job, attention) | projections(job, attention)
-    kind = "linear" if isinstance(attention, Linear) else "full"
-    return kernels, attention_time(job, kernels, kind)
-
-
-def layers(job: PhaseInputs) -> tuple[dict[str, Kernel], SummedLayers]:
-    """Every kernel of a layer by the tool's names, and what all layers spend."""
-    kernels: dict[str, Kernel] = {}
-    attention, spent = jnp.asarray(0.0), jnp.asarray(0.0)
-    for block in job.arch.blocks:
-        timed, seconds = _block(job, block)
-        kernels |= timed
-        attention = attention + block.count * seconds
-        if block.feedforward is not None:
-            timed = feedforward(job, block.feedforward)
-            kernels |= timed
-            both = jnp.maximum(timed["moe"].seconds, timed["moe_load"].seconds)
-            shared = timed["shared"].seconds if "shared" in timed else 0.0
-            spent = spent + block.count * (both + shared)
-    count = total(b.count for b in job.arch.blocks)
-    sent = {name: count * seconds for name, seconds in communication(job).items()}
-    return kernels, SummedLayers(
-        attention, spent, sent["comm_before"], sent["comm_after"], sent["tp_allreduce"]
-    )
-
-
-def _linear_share(arch: Architecture) -> Array:
-    """Full-attention layers over all layers of a hybrid model."""
-    full = total(b.count for b in arch.blocks if not isinstance(b.attention, Linear))
-    return full / total(b.count for b in arch.blocks)
-
-
-def phase_time(job: PhaseInputs, spent: SummedLayers) -> tuple[Array, dict[str, Array]]:
-    """Seconds of the phase without scheduling, and its terms."""
-    a, f, before, after, reduce = spent
-    if job.hybrid:
-        network = jnp.where(job.tp > 1.0, 2.0 * reduce, before + after)
-        return a + f + network, {"attention": a, "feedforward": f, "network": network}
-    plain = a + f + before + after + reduce
-    if job.stage == "decode":
-        both = 2.0 * jnp.maximum(a, f + before + after)
-        share = jnp.asarray(1.0)
-    else:
-        share = job.sm_share
-        both = total(jnp.maximum(x / share, c) for x in (a, f) for c in (before, after))
-    twice = job.two_batch > 0.5
-    terms = {
-        "attention": jnp.where(twice, 2.0 * a / share, a),
-        "feedforward": jnp.where(twice, 2.0 * f / share, f),
-        "network": jnp.where(twice, 2.0 * (before + after), before + after + reduce),
-    }
-    return jnp.where(twice, both, plain), terms

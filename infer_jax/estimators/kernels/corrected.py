@@ -1,4 +1,4 @@
-"""Seconds of a layer as engines run it, kernel by kernel (the corrected variant).
+"""One pass as engines run it, kernel by kernel: time, terms and memory (the corrected variant).
 
 Differs from the authors' in: units; causal pairs counted one by one; every kernel divided over
 tensor ranks, caches of latents copied; windows, sparse and linear layers; dense layers beside
@@ -11,17 +11,23 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
+from infer_jax import footprint
+from infer_jax.estimators.estimate import Limit, Phase
 from infer_jax.estimators.kernels.coefficients import Coefficients, KernelsPlan
 from infer_jax.estimators.kernels.efficiency import (
+    MEASURED,
     Gemm,
     Kernel,
     Rating,
     Routed,
     kernel_at_efficiency,
 )
+from infer_jax.estimators.kernels.tables import Tables
+from infer_jax.footprint import EngineSettings, Launched, Overheads
 from infer_jax.physics import attention as att, feedforward as ffn
 from infer_jax.physics.decoder import total
 from infer_jax.physics.matmul import Matrix, rate
+from infer_jax.physics.memory.chip_memory import Ranks, resident
 from infer_jax.physics.network import collectives, dispatch
 from infer_jax.physics.numerics import present
 from infer_jax.specs import (
@@ -40,16 +46,6 @@ from infer_jax.typed_jax import trees
 
 Kernelled = dict[str, Kernel]
 Mine = att.Kind[Attention]  # a layer as one rank computes it
-
-
-class LayerTimes(NamedTuple):
-    """Seconds of one layer: kernels of its two stages, dispatch and combine, all-reduces."""
-
-    attention: Array
-    feedforward: Array
-    dispatch: Array
-    combine: Array
-    reduce: Array
 
 
 class Rank(NamedTuple):
@@ -80,9 +76,7 @@ class Rank(NamedTuple):
     @property
     def nodes(self) -> Array:
         """Nodes of the instance, at least one."""
-        domain = 1.0 if isinstance(self.hardware.network, Torus) else self.hardware.network.domain
-        given = self.plan.nodes
-        return jnp.where(given > 0, given, jnp.ceil(self.plan.tp * self.plan.ep / domain))
+        return self.plan.nodes_on(self.hardware)
 
     def gemm(self, matrix: Matrix, weights: Format, tokens: Array | None = None) -> Kernel:
         """A projection of the micro-batch."""
@@ -234,46 +228,89 @@ def exchange_time(r: Rank, layer: Experts, size: Array | float) -> Array:
     return jnp.where(ranks > 1.0, spent, 0.0)
 
 
-def layer(r: Rank, block: Block) -> tuple[Kernelled, LayerTimes]:
-    """One layer of a block: its kernels on one rank, and its times for one micro-batch."""
-    zero = jnp.asarray(0.0)
-    mixing: Kernelled = {}
-    channel: Kernelled = {}
-    dispatch = combine = reduce = zero
-    if block.attention is not None:
-        mixing = projections(r, block.attention) | core(r, block.attention)
-        reduce = reduce + all_reduce(r)
-    if block.feedforward is not None:
-        channel = feedforward(r, block.feedforward)
-        reduce = reduce + all_reduce(r)
-        if isinstance(block.feedforward, Experts):
-            quantised = jnp.where(block.feedforward.weights.bits <= 8.0, 1.0, 2.0)
-            dispatch = exchange_time(r, block.feedforward, quantised)
-            combine = exchange_time(r, block.feedforward, 2.0)
-    mixed, fed = (total(k.seconds for k in kernels.values()) for kernels in (mixing, channel))
-    return mixing | channel, LayerTimes(mixed, fed, dispatch, combine, reduce)
-
-
-def head(r: Rank) -> Kernel:
-    """The output head over the sampled token of each sequence."""
-    matrix = Matrix(r.arch.vocabulary / r.plan.tp, r.arch.width)
-    return r.gemm(matrix, r.arch.head, r.sequences)
-
-
-def layer_time(r: Rank, spent: LayerTimes) -> tuple[Array, dict[str, Array]]:
-    """Seconds of one layer for the whole batch, and its terms.
+def layer(r: Rank, block: Block) -> tuple[Kernelled, Array, dict[str, Array]]:
+    """One layer: its kernels on one rank, its seconds for the whole batch, and their terms.
 
     One micro-batch: everything in turn. Two: while one computes a stage the other exchanges;
     2 [max(A / s, dispatch) + max(F / s, combine) + all-reduces], s the share of SMs that
     compute, 1 in decode, whose dispatch takes none.
     """
+    mixing: Kernelled = {}
+    channel: Kernelled = {}
+    dispatched = combined = reduced = jnp.asarray(0.0)
+    if block.attention is not None:
+        mixing = projections(r, block.attention) | core(r, block.attention)
+        reduced = reduced + all_reduce(r)
+    if block.feedforward is not None:
+        channel = feedforward(r, block.feedforward)
+        reduced = reduced + all_reduce(r)
+    if isinstance(block.feedforward, Experts):
+        quantised = jnp.where(block.feedforward.weights.bits <= 8.0, 1.0, 2.0)
+        dispatched = exchange_time(r, block.feedforward, quantised)
+        combined = exchange_time(r, block.feedforward, 2.0)
     twice = r.plan.two_batch > 0.5
-    share = jnp.where(r.decodes, 1.0, r.plan.sm_share)
-    a, f = (jnp.where(twice, 2.0 * x / share, x) for x in (spent.attention, spent.feedforward))
-    many = jnp.where(twice, 2.0, 1.0)
-    before, after, reduce = (many * x for x in (spent.dispatch, spent.combine, spent.reduce))
+    share, many = jnp.where(r.decodes, 1.0, r.plan.sm_share), jnp.where(twice, 2.0, 1.0)
+    stages = (total(k.seconds for k in kernels.values()) for kernels in (mixing, channel))
+    a, f = (jnp.where(twice, 2.0 * x / share, x) for x in stages)
+    before, after, reduce = (many * x for x in (dispatched, combined, reduced))
     overlapped = jnp.maximum(a, before) + jnp.maximum(f, after)
     in_turn = a + f + before + after
     time = lax.select(jnp.broadcast_to(twice, in_turn.shape), overlapped, in_turn) + reduce
     terms = {"attention": a, "feedforward": f, "network": before + after + reduce}
-    return time, terms
+    return mixing | channel, time, terms
+
+
+def server_account(r: Rank, requests: Array | float = 1.0) -> tuple[footprint.Account, Launched]:
+    """The memory of one GPU as vLLM divides it, and how it is started for a group's requests."""
+    plan, model, usual = r.plan, r.model, footprint.default_numbers
+    server = usual(EngineSettings) if model.server is None else model.server
+    launched = Launched.in_flight(server)
+    inputs = resident(r.arch), r.hardware, Ranks(plan.tp, plan.ep, plan.pp)
+    settings = launched.settings(server, requests)
+    return footprint.account(*inputs, settings, usual(Overheads)), launched
+
+
+def _limits(r: Rank, in_order: list[Kernelled]) -> dict[str, Limit]:
+    """Bytes of one GPU: weights, activations and reserve, and the cache of its sequences.
+
+    Where efficiencies come from tables, 0 kernels without a measured row, too.
+    """
+    requests = r.forward.sequences / r.plan.ep
+    gpu, _ = server_account(r, requests)
+    each = gpu.cache.on_average(r.forward.cached_tokens + r.forward.new_tokens)
+    memory = Limit(need=gpu.fixed + requests * each, capacity=gpu.budget)
+    if not isinstance(r.model.efficiency, Tables):
+        return {"memory": memory}
+    every = [kernel for kernels in in_order for kernel in kernels.values()]
+    lacking = total(jnp.where((k.lack != MEASURED) & (k.flops > 0), 1.0, 0.0) for k in every)
+    none = Limit(need=lacking, capacity=jnp.asarray(0.0))
+    return {"memory": memory, "kernels without a measurement": none}
+
+
+def corrected_pass(r: Rank) -> tuple[Phase, list[Kernelled]]:
+    """One pass added up layer by layer, and its kernels by block, those of the head last."""
+    kernels_of: list[Kernelled] = []
+    kinds = ("attention", "feedforward", "network")
+    terms: dict[str, Array] = {kind: jnp.asarray(0.0) for kind in kinds}
+    time, useful = jnp.asarray(0.0), jnp.asarray(0.0)
+    for block in r.arch.blocks:
+        kernels, seconds, parts = layer(r, block)
+        time = time + block.count * seconds
+        terms = {name: terms[name] + block.count * parts[name] for name in terms}
+        useful = useful + block.count * total(k.flops / k.peak for k in kernels.values())
+        kernels_of.append(kernels)
+    # over the sampled token of each sequence
+    head = r.gemm(Matrix(r.arch.vocabulary / r.plan.tp, r.arch.width), r.arch.head, r.sequences)
+    kernels_of.append({"head": head})
+    batches = 1.0 + r.plan.two_batch
+    terms["head"] = batches * head.seconds
+    terms["scheduling"] = jnp.where(r.decodes, r.model.schedule_decode, r.model.schedule_prefill)
+    time = time + terms["head"] + terms["scheduling"]
+    phase = Phase(
+        time=time,
+        terms=terms,
+        limits=_limits(r, kernels_of),
+        mfu=batches * (useful + head.flops / head.peak) / time,
+        layout=r.plan.degrees(r.nodes),
+    )
+    return phase, kernels_of
