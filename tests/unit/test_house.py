@@ -40,7 +40,7 @@ KINDS = {one.__name__ for row in attention.KINDS.items() for one in row} | {"KIN
 # reproduce InferSim's own accounting
 APART = ("specs/", "physics/attention/")
 APART += tuple(f"catalog/{name}" for name in ("huggingface/", "published/", "kernel_tables.py"))
-APART += tuple(f"estimators/kernels/{name}.py" for name in ("published", "budget"))
+APART += tuple(f"estimators/kernels/{name}.py" for name in ("published", "published_pass"))
 # what a layer or its row has to be looked up or multiplied by, and not to be asked for its kind
 ANSWERS = {"core", "family", "recurrent", "launches", "state"}
 FREE = {"catalog": {"estimators", "physics"}}  # rooms that may not be imported at all
