@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -74,3 +75,8 @@ def as_command(result: Result) -> tuple[dict[str, Any], str]:
     """What a result says where the command line asks: for JSON, and as text."""
     with from_command():
         return json.loads(json.dumps(result.to_dict())), str(result)
+
+
+def close(a: Any, b: Any) -> bool:
+    """Whether two numbers are one."""
+    return math.isclose(a, b, rel_tol=1e-9)

@@ -13,7 +13,7 @@ from infer_jax.estimators import VARIANTS
 from infer_jax.footprint import EngineSettings, memory
 from infer_jax.physics import decoder
 from infer_jax.verbs.option import Time
-from tests.cli.running import answer, answered_once, run
+from tests.cli.running import answer, answered_once, close, run
 
 PLANNED = ("estimate", "llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "2", "--isl", "1000")
 
@@ -22,10 +22,6 @@ PLANNED = ("estimate", "llama-3.1-8b", "--hardware", "h100_sxm", "--tp", "2", "-
 def world():
     model, system = ij.load_model("llama-3.1-8b"), ij.load_system("h100_sxm")
     return model.architecture, system.hardware, system.coefficients
-
-
-def close(a, b):
-    return a == pytest.approx(float(b), rel=1e-9)
 
 
 def test_estimate_is_the_estimate(world):

@@ -12,7 +12,7 @@ import infer_jax as ij
 from infer_jax.physics.cost import usd_per_million_tokens
 from infer_jax.verbs.frontier_result import FrontierResult, FrontiersResult
 from tests.cli.report.reading import Reader
-from tests.cli.running import answer, answered_once, as_command, run
+from tests.cli.running import answer, answered_once, as_command, close, run
 
 POINT = ("llama-3.1-8b", "h100_sxm")
 WORDS = ("frontier", "llama-3.1-8b", "--hardware", "h100_sxm", "--total-gpus", "8")
@@ -28,10 +28,6 @@ def best():
 def printed():
     """(JSON, text) of the command."""
     return answered_once(*WORDS, "--no-picture")
-
-
-def close(a, b):
-    return a == pytest.approx(float(b), rel=1e-9)
 
 
 def test_the_command_prints_what_the_verb_answers(best, printed):

@@ -18,19 +18,25 @@ from infer_jax.specs import Workload, leaves
 from tests.contract.cases import BLOCKS, ESTIMATORS, JOBS, MODELS, PASSES, SYSTEMS, plan
 
 _compiled: dict[Any, Callable[..., Any]] = {}
+_traced: dict[Any, Any] = {}  # of laws and of their slopes, by function and structure
+
+
+def forget() -> None:
+    """Let go what was traced: millions of objects, which every search for garbage would visit."""
+    case.cache_clear()
+    _traced.clear()
 
 
 def stepwise(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """``function`` of one pytree of arrays, traced once for each structure of it."""
-    traced: dict[Any, Any] = {}
 
     def call(argument):
         flat, structure = jax.tree.flatten(argument)
-        key = structure, *((x.shape, x.dtype) for x in flat)
-        if key not in traced:
+        key = function, structure, *((x.shape, x.dtype) for x in flat)
+        if key not in _traced:
             trace = jax.jit(function).trace(argument)
-            traced[key] = _steps(trace.jaxpr), jax.tree.structure(trace.out_info)
-        run, answered = traced[key]
+            _traced[key] = _steps(trace.jaxpr), jax.tree.structure(trace.out_info)
+        run, answered = _traced[key]
         return jax.tree.unflatten(answered, run(flat))
 
     return call
@@ -144,9 +150,6 @@ def variations(name: str, model: str, system: str) -> Iterator[tuple[Any, Any]]:
         one = (estimator, arch, hardware, asked, split.replace(**alone))
         yield from {"one": one, "one, no network": without_network(one)}.items()
         yield "no network", without_network(usual)
-
-
-_traced: dict[Any, Any] = {}
 
 
 def answer(everything):

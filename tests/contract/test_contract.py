@@ -20,6 +20,7 @@ from tests.contract.programs import (
     alone,
     case,
     declared,
+    forget,
     mapped,
     numbers,
     slopes,
@@ -33,6 +34,12 @@ WIDE = ("economics.planned", "economics", "economics.level4")
 PARTS = ("economics.level3", "economics.level4", "economics.pipeline", "partitioning.planned")
 PARTS += ("kernels.published", "serving.vllm", "speculative.bonus", "offloading.paper")
 PARTS += ("offloading.released",)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forgotten():
+    yield
+    forget()
 
 
 def row(*values, slow):

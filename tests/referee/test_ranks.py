@@ -23,7 +23,7 @@ from infer_jax.replays import (
     vllm as vllm_rules,
 )
 
-from . import ranks as referee
+from . import copies as referee
 from .servers import (
     FEW,
     FULL,
@@ -80,7 +80,7 @@ def check(case, server, seed: int, ranks: int, router: str, share: int | None = 
     log = replayed_together(
         machine_of(case), server.rules, Requests.of(*d), loop, ranks=ranks, router=router
     )
-    theirs, routed = referee.serve(
+    theirs, routed = referee.serve_ranks(
         lambda b, *rest: float(step_time(case.machine, b * (1 + drafts), *rest)),
         common, [server.engine() for _ in range(ranks)], d.lengths(), router, case.concurrency,
         drafts, lambda: 1 + (share or 0) * drafts,

@@ -31,7 +31,7 @@ from infer_jax.estimators.serving import Deployment
 pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
 # of an H200's data sheet (hw_profiles/h200_sxm.toml)
-FLOPS, BANDWIDTH, LINK = 989.4e12, 4.8e12, 450e9
+FLOPS, BANDWIDTH = 989.4e12, 4.8e12
 
 
 def write(root: Path, place: str, **columns: object) -> Path:

@@ -56,11 +56,8 @@ def test_profiles_and_specs_answer_as_names_do(plans):
     reasons = [reason for one in given.launch.values() for reason in one.missing]
     assert reasons and all("its name or config.json" in reason for reason in reasons)
     bare = ij.plan(MODEL, system.hardware, **FEW)
-    assert (
-        bare.best is not None
-        and bare.best.system == "hardware"
-        and not any(x.steps for x in bare.launch.values())
-    )
+    assert bare.best is not None and bare.best.system == "hardware"
+    assert not any(x.steps for x in bare.launch.values())
     assert "profile says which GPUs" in str(bare)
     # the architecture and the hardware alone are a system without coefficients of its own, and of
     # a model without a name less is known

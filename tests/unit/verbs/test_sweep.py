@@ -41,7 +41,6 @@ at_least = 2
 [keep]
 pareto = ["speed", "cost"]
 """
-PLANNED = "economics.planned"
 VARYING = ("seconds", "devices")  # of one run
 
 
