@@ -1,7 +1,6 @@
 """The serving engines, each one object: its scheduler, launch command, version and defaults.
 
-A new engine is a file like ``vllm.py``, a row of ``ENGINES``, and its fitted coefficients, a part
-of ``estimators.serving.Coefficients``. Choices count from the table's end, so that it goes first.
+A new engine is a file like ``vllm.py`` and a row of ``ENGINES`` (docs/add-an-engine.md).
 """
 
 from infer_jax.engines.engine import ServingEngine as ServingEngine

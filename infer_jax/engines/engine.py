@@ -12,6 +12,7 @@ from infer_jax.engines.launches import (
     Instance,
     Launch,
     LaunchedService,
+    Packages,
     Shell,
     Step,
     command_line,
@@ -36,6 +37,8 @@ class ServingEngine:
 
     Attributes:
         name: in options, profiles and coefficients; ``title`` in sentences.
+        code: the number that stands for it in fits and sweeps: that of a new engine is the next.
+        like: the engine whose fitted coefficients it has until servers of it are measured.
         words: what a framework's name has in files of measurements.
         version: of the options in its commands; ``source`` of these.
         scheduling: its own values of the scheduler's coefficients (``estimators.serving.Engine``).
@@ -49,10 +52,14 @@ class ServingEngine:
         caches: the same of the formats of its cache.
         address: the option that says where the first of several machines is.
         others: what the commands of the other machines add.
+        under_slurm: whether Slurm starts an instance over several machines.
+        packages: what it is installed from, its router, and what else starts it.
     """
 
     name: str
     title: str
+    code: int
+    like = "vllm"
     words: tuple[str, ...]
     version: str
     source: str
@@ -67,6 +74,8 @@ class ServingEngine:
     caches: ClassVar[Mapping[str, str]] = {}
     address: Sequence[object] = ()
     others: Sequence[object] = ()
+    under_slurm = False
+    packages = Packages()
 
     @abstractmethod
     def rules(self, tokens: float, block: float, *, caching: bool, **sizes) -> "Rules":
@@ -96,6 +105,12 @@ class ServingEngine:
         """What two pools need beside their servers."""
         return ""
 
+    def address_options(
+        self, instance: Instance, number: int, host: str
+    ) -> tuple[dict[str, str], list[object]]:
+        """Variables and options by which others reach server ``number`` of the machine ``host``."""
+        return {}, ["--host", "0.0.0.0"]
+
     def machines(self, instance: Instance) -> int:
         """Machines of one instance: the fewest equal parts that fit; 0 where there are none."""
         gpus = instance.gpus
@@ -105,6 +120,9 @@ class ServingEngine:
     def obstacles(self, service: LaunchedService) -> list[str]:
         """Why the engine cannot start a plan; nothing where it can."""
         reasons = [*_obstacles(service), *self.format_obstacles(service)]
+        own = self.packages
+        if any(x.role for x in service.instances) and not (own.pool_option or own.pool_command):
+            reasons.append(f"no router before two pools of {self.title} is known")
         for instance in service.instances:
             reasons += self.obstacles_of(instance, service)
             if not self.machines(instance):
@@ -130,9 +148,13 @@ class ServingEngine:
         listed, such as a candidate, is of the month of the newest below it.
 
         Raises:
-            InputError: none of them, or older than the first release that is listed.
+            InputError: none of them, older than the first release that is listed, or an engine of
+                which none is.
         """
         text, name, rows = version.strip().removeprefix("v"), self.title, _releases(self.name)
+        if not rows:
+            allowed = f"none: releases of {self.title} are not listed"
+            raise InputError("engine", "version", version, allowed)
         (_, start, first), (newest, _, last) = rows[0], rows[-1]
         day, key = MONTH.fullmatch(text), _key(text)
         month = day[1] if day else None
@@ -235,7 +257,8 @@ def months_before(month: str) -> float:
 @cache
 def _releases(engine: str) -> list[tuple[Key, str, str]]:
     """What orders each release of an engine, its month and its name; oldest first."""
-    rows = ((x, month) for month, names in tables("releases")[engine].items() for x in names)
+    months = tables("releases").get(engine, {})
+    rows = ((x, month) for month, names in months.items() for x in names)
     return sorted((key, month, x) for x, month in rows if (key := _key(x)))
 
 

@@ -1,4 +1,4 @@
-"""A plan in the terms that every engine needs: model, lengths and instances."""
+"""A plan in the terms that every engine needs, its commands, and what installs an engine."""
 
 import math
 import shlex
@@ -165,3 +165,43 @@ class Launch(NamedTuple):
             "notes": [*self.comments, *self.notes],
             "not_printed": [*self.missing],
         }
+
+
+class Packages(NamedTuple):
+    """Images, packages and commands around an engine's servers; the defaults suit any engine.
+
+    ``images``: container image by maker of the GPU, ``{}`` standing for the engine's version;
+    ``package``: that pip installs, of the release that the image for NVIDIA has; ``client``: that
+    measures it, of those in ``templates/bench.sh``.
+
+    ``router``: the router's package with its version, "" where nginx spreads the requests;
+    ``router_command``, ``router_image``: what starts it, and its image (``{}``: its version), where
+    it has one; ``pool_option``: of that command before two pools; ``pool_command``: of what stands
+    before two pools in the router's place, and reads their addresses from ``pools.yaml``;
+    ``bootstrap``: port at which the first server of a machine that prefills tells those that decode
+    where its cache is, 0 where the router need not know; ``transfer``: what moves caches between
+    pools.
+
+    ``llm_d``: its connector in llm-d's proxy, "" where that does not start it; ``dynamo``: its
+    image in NVIDIA Dynamo and the engine in that; ``dynamo_words``: what Dynamo's worker has for
+    words of the engine's own command.
+    """
+
+    images: Mapping[str, str] = {}
+    package: str = ""
+    client: str = "aiperf"
+    router: str = ""
+    router_command: tuple[str, ...] = ()
+    router_image: str = ""
+    pool_option: str = ""
+    pool_command: tuple[str, ...] = ()
+    bootstrap: int = 0
+    transfer: str = ""
+    llm_d: str = ""
+    dynamo: tuple[str, str] | None = None
+    dynamo_words: Mapping[str, tuple[str, ...]] = {}
+
+    @property
+    def router_release(self) -> str:
+        """The version of the router's package."""
+        return self.router.partition("==")[2]

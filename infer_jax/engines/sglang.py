@@ -2,7 +2,9 @@
 
 The commands are from the wheel sglang-0.5.23: options in sglang/srt/arg_groups/fields/, their
 meaning and which exclude each other in sglang/srt/arg_groups/ (parallel, speculative,
-pd_disaggregation and validation hooks).
+pd_disaggregation and validation hooks); the bootstrap port is in sglang/srt/arg_groups/fields/
+disagg.py. Options of its router are from the wheel sglang-router 0.3.2 (sglang_router/
+router_args.py).
 """
 
 import math
@@ -10,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from infer_jax.engines.engine import ServingEngine
-from infer_jax.engines.launches import Instance, LaunchedService, Shell
+from infer_jax.engines.launches import Instance, LaunchedService, Packages, Shell
 
 if TYPE_CHECKING:
     from infer_jax.replays import PrefillFirst
@@ -73,7 +75,7 @@ def sglang(
 class SglangEngine(ServingEngine):
     """SGLang: ``--tp-size`` counts the GPUs of a stage, all attention groups."""
 
-    name, title, words = "sglang", "SGLang", ("sglang",)
+    name, title, code, words = "sglang", "SGLang", 1, ("sglang",)
     version = "0.5.23"
     source = (
         "github.com/sgl-project/sglang, v0.5.23, python/sglang/srt/arg_groups/fields; "
@@ -93,6 +95,19 @@ class SglangEngine(ServingEngine):
     casts: ClassVar[Mapping[str, str]] = {"fp8": "fp8"}
     caches: ClassVar[Mapping[str, str]] = {"fp8": "fp8_e4m3", "bfloat16": "bf16"}
     address = ("--dist-init-addr", Shell('"$HEAD:20000"'))
+    packages = Packages(
+        images={"NVIDIA": "lmsysorg/sglang:v{}"},
+        package="sglang",
+        client="sglang",
+        router="sglang-router==0.3.2",
+        router_command=("python3", "-m", "sglang_router.launch_router"),
+        pool_option="--pd-disaggregation",
+        bootstrap=8998,
+        transfer="Mooncake (pip install mooncake-transfer-engine)",
+        llm_d="sglang",
+        dynamo=("sglang-runtime", "SGLang 0.5.21"),
+        dynamo_words={"mooncake": ("nixl",)},  # its image moves caches by NIXL
+    )
 
     def rules(self, tokens: float, block: float, *, caching: bool, **sizes) -> "PrefillFirst":
         return sglang(tokens=tokens, page=block, **sizes)
@@ -159,6 +174,14 @@ class SglangEngine(ServingEngine):
             flags += ["--disaggregation-mode", instance.role]
             flags += ["--disaggregation-transfer-backend", "mooncake"]
         return [*flags, "--trust-remote-code"] if load.code else flags
+
+    def address_options(
+        self, instance: Instance, number: int, host: str
+    ) -> tuple[dict[str, str], list[object]]:
+        variables, options = super().address_options(instance, number, host)
+        if instance.role == "prefill":
+            options += ["--disaggregation-bootstrap-port", self.packages.bootstrap + number]
+        return variables, options
 
     def pool_notes(self) -> str:
         return (

@@ -4,6 +4,7 @@ Options are of trtllm-serve at commit 00209af149e7 (tensorrt_llm/commands/serve.
 has fields of the LLM API (nvidia.github.io/TensorRT-LLM/llm-api/reference.html).
 """
 
+import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
@@ -14,6 +15,7 @@ from infer_jax.engines.launches import (
     Instance,
     Launch,
     LaunchedService,
+    Packages,
     Step,
     command_line,
 )
@@ -85,7 +87,7 @@ def trtllm(
 class TrtllmEngine(ServingEngine):
     """TensorRT-LLM: attention is split over a stage, or a group is one GPU."""
 
-    name, title, words = "trtllm", "TensorRT-LLM", ("trt", "tensorrt")
+    name, title, code, words = "trtllm", "TensorRT-LLM", 0, ("trt", "tensorrt")
     version = "at commit 00209af149e7"
     source = (
         "github.com/NVIDIA/TensorRT-LLM, 00209af149e7, tensorrt_llm/commands/serve.py; "
@@ -99,6 +101,27 @@ class TrtllmEngine(ServingEngine):
     # tensorrt_llm/_torch/pyexecutor/executor_request_queue.py, _balance_requests_across_ranks,
     # fills the ranks with the fewest tokens
     router = "minimum_tokens"
+    under_slurm = True
+    packages = Packages(
+        images={"NVIDIA": "nvcr.io/nvidia/tensorrt-llm/release:1.3.0rc29"},
+        package="tensorrt-llm",
+        pool_command=("trtllm-serve", "disaggregated", "-c", "pools.yaml", "-t", "3600"),
+        transfer="UCX or NIXL",
+        dynamo=("tensorrtllm-runtime", "TensorRT-LLM 1.3.0rc29"),
+        dynamo_words={
+            "--tp_size": ("--tensor-parallel-size",),
+            "--pp_size": ("--pipeline-parallel-size",),
+            "--ep_size": ("--expert-parallel-size",),
+            "--max_seq_len": ("--max-seq-len",),
+            "--max_batch_size": ("--max-batch-size",),
+            "--max_num_tokens": ("--max-num-tokens",),
+            "--config": ("--extra-engine-args",),
+            "--trust_remote_code": (
+                "--override-engine-args",
+                json.dumps({"trust_remote_code": True}),
+            ),
+        },
+    )
 
     def rules(
         self, tokens: float, block: float, *, caching: bool, **sizes

@@ -3,7 +3,8 @@
 The commands are from the wheel vllm-0.33.0: options in vllm/engine/arg_utils.py, their meaning and
 which exclude each other in vllm/config/ (parallel, scheduler, cache, speculative, kv_transfer),
 several machines in vllm/entrypoints/cli/serve.py, pools in
-vllm/distributed/kv_transfer/kv_connector/v1/nixl/.
+vllm/distributed/kv_transfer/kv_connector/v1/nixl/; the port of its side channel in vllm/envs.py.
+Options of its router are from the wheel vllm-router 0.1.17 (vllm_router/router_args.py).
 """
 
 import json
@@ -12,12 +13,14 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from infer_jax.engines.engine import ServingEngine
-from infer_jax.engines.launches import Instance, LaunchedService, Shell
+from infer_jax.engines.launches import Instance, LaunchedService, Packages, Shell
 
 if TYPE_CHECKING:
     from infer_jax.replays import Preempting
 
 KV_ROLE = {"prefill": "kv_producer", "decode": "kv_consumer"}
+# the default port of its side channel, of which each attention group takes one
+SIDE_CHANNEL, STRIDE = 5600, 64
 
 
 def vllm(
@@ -68,7 +71,7 @@ class VllmEngine(ServingEngine):
     overlap schedulers); docs/theories/scheduler.md has files and versions.
     """
 
-    name, title, words = "vllm", "vLLM", ("vllm",)
+    name, title, code, words = "vllm", "vLLM", 2, ("vllm",)
     version = "0.33.0"
     source = (
         "github.com/vllm-project/vllm, v0.33.0, vllm/engine/arg_utils.py; "
@@ -86,6 +89,18 @@ class VllmEngine(ServingEngine):
         "float16": "float16",
     }
     address, others = ("--master-addr", Shell('"$HEAD"')), ("--headless",)
+    packages = Packages(
+        images={"NVIDIA": "vllm/vllm-openai:v{}", "AMD": "vllm/vllm-openai-rocm:v{}"},
+        package="vllm",
+        client="vllm",
+        router="vllm-router==0.1.17",
+        router_command=("vllm-router",),
+        router_image="vllm/vllm-router:v{}",
+        pool_option="--vllm-pd-disaggregation",
+        transfer="NIXL (pip install nixl)",
+        llm_d="nixlv2",
+        dynamo=("vllm-runtime", "vLLM 0.31.0"),
+    )
 
     def rules(self, tokens: float, block: float, *, caching: bool, **sizes) -> "Preempting":
         return vllm(blocks=tokens / block, block=block, **sizes)
@@ -144,6 +159,15 @@ class VllmEngine(ServingEngine):
             moved = {"kv_connector": "NixlConnector", "kv_role": KV_ROLE[instance.role]}
             flags += ["--kv-transfer-config", json.dumps(moved)]
         return [*flags, "--trust-remote-code"] if load.code else flags
+
+    def address_options(
+        self, instance: Instance, number: int, host: str
+    ) -> tuple[dict[str, str], list[object]]:
+        """It listens to all addresses by itself; pools find its caches at a port of their own."""
+        if not instance.role:
+            return {}, []
+        side = "VLLM_NIXL_SIDE_CHANNEL"
+        return {f"{side}_HOST": host, f"{side}_PORT": str(SIDE_CHANNEL + STRIDE * number)}, []
 
     def pool_notes(self) -> str:
         return (

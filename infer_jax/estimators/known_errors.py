@@ -17,6 +17,7 @@ from infer_jax.catalog.published import (
     widen_bands,
 )
 from infer_jax.estimators.estimator import Estimator
+from infer_jax.estimators.serving import fitted_engine
 
 BORROWED = "~"  # marks numbers whose coefficients were fitted to other chips
 GENERATION = {"hopper": "Hopper", "blackwell": "Blackwell", "cdna3": "CDNA 3", "cdna4": "CDNA 4"}
@@ -138,9 +139,8 @@ def trust(
     engines = {} if changed else serving_measured().rows.get(system.name, {})
     rows, errors = engines.get(engine, 0), serving_errors().get((system.name, engine))
     trusted = Trust(name, system.name, head, engine, rows, age_deviation=estimator.age_deviation)
-    if not engines and set(system.coefficients.get("serving", {})) - FACTS:
-        says = f"{head}coefficients of the profile {system.name}, whose errors are not known."
-        return trusted._replace(says=says)
+    if source := _unchecked_source(engine, system, bool(engines)):
+        return trusted._replace(says=f"{head}{source}, whose errors are not known.")
     new_model = model not in serving_measured().models_of(system.name)
     amd = estimator.generation_name.startswith("cdna")
     trusted = trusted._replace(known=estimator.has_bands and not changed)
@@ -164,6 +164,14 @@ def trust(
     if new_model or (bits and not alike):
         return _unseen(trusted, known + f", none of {model}" * new_model, "amd" if amd else "model")
     return _with_errors(trusted, known, FITTED, errors.median)
+
+
+def _unchecked_source(engine: str, system: System, measured: bool) -> str:
+    """Whose coefficients are used, where no error of them is known; "" where some are."""
+    if not measured and set(system.coefficients.get("serving", {})) - FACTS:
+        return f"coefficients of the profile {system.name}"
+    other = fitted_engine(engine)
+    return "" if other == engine else f"no measured rows: coefficients of {NAMES[other]}"
 
 
 FITTED_TABLE = "serving"  # the table of coefficients that were fitted to measured servers

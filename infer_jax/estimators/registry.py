@@ -8,7 +8,7 @@ from typing import NamedTuple
 from infer_jax import engines
 from infer_jax.errors import InputError
 from infer_jax.estimators.estimator import Estimator
-from infer_jax.estimators.serving import ENGINES, Serving
+from infer_jax.estimators.serving import Serving, fitted_engine
 
 
 class Variant(NamedTuple):
@@ -27,6 +27,16 @@ def _of(file: str, constructor: str) -> Callable[[], Estimator]:
         return getattr(getattr(import_module(f"infer_jax.estimators.{file}"), name), variant)()
 
     return construct
+
+
+def _measured(engine: str) -> str:
+    """Whether an engine's own servers were measured, or which engine's coefficients it has."""
+    other = fitted_engine(engine)
+    return (
+        "as measured"
+        if other == engine
+        else f"at the coefficients of {engines.ENGINES[other].title}"
+    )
 
 
 ERDIL = "Erdil 2025, arXiv 2506.04645"
@@ -92,8 +102,8 @@ VARIANTS: dict[str, Variant] = {
     ),
     **{
         f"serving.{name}": Variant(
-            partial(Serving.of, engine=float(ENGINES.index(name))),
-            f"{engine.title} as measured",
+            partial(Serving.of, engine=float(engine.code)),
+            f"{engine.title} {_measured(name)}",
             MEASURED,
         )
         for name, engine in engines.ENGINES.items()

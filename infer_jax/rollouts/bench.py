@@ -12,7 +12,6 @@ from infer_jax.rollouts.rollout import Load, Rollout
 from infer_jax.rollouts.servers import PYTHON, heads
 from infer_jax.rollouts.template import fill
 
-CLIENTS = {"vllm": "vllm", "sglang": "sglang", "trtllm": "aiperf"}
 AIPERF = "aiperf==0.13.0"
 
 
@@ -30,7 +29,7 @@ def measurement(rollout: Rollout) -> dict[str, str]:
         "title": rollout.title,
         "model": shlex.quote(load.repository),
         "port": str(heads(rollout)[0].port),
-        "client": CLIENTS[rollout.engine],
+        "client": rollout.serving.packages.client,
         "code": "--trust-remote-code" if load.code else "",
         "expected": f", which predicts {times}" if times else "",
         "planned": _run("plan", "$url", rollout.load) + cached,
@@ -43,7 +42,7 @@ def measurement_job(rollout: Rollout) -> dict[str, str] | str:
     """The script as a job of Kubernetes."""
     if rollout.under_slurm:
         return "there are no manifests of its servers"
-    aiperf = CLIENTS[rollout.engine] == "aiperf"
+    aiperf = rollout.serving.packages.client == "aiperf"
     values = {
         "title": rollout.title,
         "script": measurement(rollout)["bench.sh"],

@@ -12,7 +12,6 @@ from infer_jax.engines.launches import Shell
 from infer_jax.rollouts.rollout import Rollout
 from infer_jax.rollouts.servers import (
     FRONT,
-    ROUTERS,
     Process,
     command,
     router,
@@ -55,7 +54,7 @@ def script(rollout: Rollout) -> dict[str, str] | str:
             f'HOSTS="{machine_texts("ADDRESS_{}", machines)}" ./start.sh M # on machine M, 0 to '
         )
         usage += f"{machines - 1}; requests go to http://ADDRESS_0:{FRONT}/v1"
-    front = f", {ROUTERS.get(rollout.engine, 'nginx')}" if len(placed) > 1 else ""
+    front = f", {engine.packages.router or 'nginx'}" if len(placed) > 1 else ""
     values = {"title": rollout.title, "engine": f"{engine.title} {engine.version}{front}"}
     values |= {"usage": usage, "machines": str(machines), "last": str(machines - 1)}
     return {"start.sh": fill("start.sh", {**values, "cases": "\n".join(cases)})}

@@ -15,7 +15,7 @@ deploy/v1beta1, and the wheel ai-dynamo 1.6.1 (dynamo/{vllm,sglang,trtllm}/backe
 
 import json
 
-from infer_jax.engines import Instance
+from infer_jax.engines import ENGINES, Instance
 from infer_jax.engines.launches import Shell
 from infer_jax.rollouts.rollout import Rollout
 from infer_jax.rollouts.servers import (
@@ -31,32 +31,16 @@ from infer_jax.rollouts.servers import (
 from infer_jax.rollouts.template import blocks, fill, items
 
 BEHIND = 8200  # targetPort of llm-d's proxy in pods that decode
-CONNECTORS = {"vllm": "nixlv2", "sglang": "sglang"}  # of that proxy
 POD_IP = "  valueFrom:\n    fieldRef:\n      fieldPath: status.podIP"
 DYNAMO = "1.6.1"
-# Dynamo's images, and the engines in them
-RUNTIMES = {
-    "vllm": ("vllm-runtime", "vLLM 0.31.0"),
-    "sglang": ("sglang-runtime", "SGLang 0.5.21"),
-    "trtllm": ("tensorrtllm-runtime", "TensorRT-LLM 1.3.0rc29"),
-}
-# TensorRT-LLM's options by the names that Dynamo's worker has for them
-TRTLLM = {
-    "--tp_size": "--tensor-parallel-size",
-    "--pp_size": "--pipeline-parallel-size",
-    "--ep_size": "--expert-parallel-size",
-    "--max_seq_len": "--max-seq-len",
-    "--max_batch_size": "--max-batch-size",
-    "--max_num_tokens": "--max-num-tokens",
-    "--config": "--extra-engine-args",
-}
 Files = dict[str, str] | str  # files by their names, or in a sentence why there are none
 
 
 def kubernetes(rollout: Rollout) -> Files:
     """The manifests of servers and router."""
     if rollout.under_slurm:
-        return "it starts no instance of TensorRT-LLM over several machines; Dynamo's file does"
+        title = rollout.serving.title
+        return f"it starts no instance of {title} over several machines; Dynamo's file does"
     objects, front = "", "server"
     probes = fill("kubernetes-probes.yaml", {})
     for one in rollout.service.instances:
@@ -81,8 +65,10 @@ def kubernetes(rollout: Rollout) -> Files:
 
 def llm_d(rollout: Rollout) -> Files:
     """Values of llm-d-modelservice."""
-    if rollout.engine not in CONNECTORS:
-        return "it starts vLLM and SGLang"
+    connector = rollout.serving.packages.llm_d
+    if not connector:
+        known = (engine.title for engine in ENGINES.values() if engine.packages.llm_d)
+        return f"it starts {' and '.join(known)}"
     if rollout.spread:
         return "its chart has one command for all machines of an instance; kubernetes.yaml has two"
     pools, instances = "", rollout.service.instances
@@ -99,7 +85,7 @@ def llm_d(rollout: Rollout) -> Files:
         "model": json.dumps(rollout.service.checkpoint.repository),
         "accelerator": "amd" if instances[0].maker == "AMD" else "nvidia",
         "proxy": json.dumps(len(instances) > 1),
-        "connector": CONNECTORS[rollout.engine],
+        "connector": connector,
         "pools": pools,
     }
     return {"llm-d-values.yaml": fill("llm-d.yaml", values)}
@@ -132,7 +118,9 @@ def dynamo(rollout: Rollout) -> Files:
     """The DynamoGraphDeployment, after the settings that its workers read."""
     if rollout.service.instances[0].maker == "AMD":
         return "its images are for NVIDIA GPUs"
-    runtime, inside = RUNTIMES[rollout.engine]
+    if rollout.serving.packages.dynamo is None:
+        return f"it has no image of {rollout.serving.title}"
+    runtime, inside = rollout.serving.packages.dynamo
     image, workers = f"nvcr.io/nvidia/ai-dynamo/{runtime}:{DYNAMO}", ""
     for one in rollout.service.instances:
         values = pod(rollout, one)
@@ -185,12 +173,11 @@ def _dynamo_options(rollout: Rollout, one: Instance) -> list[str]:
     if one.role:
         at = words.index("--port")
         del words[at : at + 2]
-    if rollout.engine == "sglang":  # its image moves caches by NIXL
-        return ["nixl" if word == "mooncake" else word for word in words]
-    if rollout.engine == "trtllm":
-        code = ["--override-engine-args", json.dumps({"trust_remote_code": True})]
-        words = [x for word in words for x in (code if word == "--trust_remote_code" else [word])]
-        words = [TRTLLM.get(word, word) for word in words]
-        words = [f"{FOLDER}/{word}" if word in rollout.files else word for word in words]
-    mode = ["--disaggregation-mode", one.role] if one.role else []
-    return ["--model", service.checkpoint.repository, *words, *mode]
+    own = engine.packages.dynamo_words
+    words = [x for word in words for x in own.get(word, (word,))]
+    words = [f"{FOLDER}/{word}" if word in rollout.files else word for word in words]
+    # options that the engine's own command has are not given twice
+    model, mode = ["--model", service.checkpoint.repository], ["--disaggregation-mode", one.role]
+    before = [] if service.checkpoint.repository in words else model
+    after = mode if one.role and mode[0] not in words else []
+    return [*before, *words, *after]

@@ -3,17 +3,10 @@
 import re
 from collections.abc import Mapping
 
-from infer_jax.rollouts.bench import AIPERF, CLIENTS, calibrate, calibrate_obstacle
+from infer_jax.rollouts.bench import AIPERF, calibrate, calibrate_obstacle
 from infer_jax.rollouts.rollout import Rollout
-from infer_jax.rollouts.servers import ROUTERS, servers
+from infer_jax.rollouts.servers import servers
 from infer_jax.rollouts.template import fill
-
-NEEDS = {
-    "vllm": "NIXL (pip install nixl)",
-    "sglang": "Mooncake (pip install mooncake-transfer-engine)",
-    "trtllm": "UCX or NIXL",
-}
-
 
 COMMAND = re.compile(r"^# ((?:HOST|[.]/|docker |kubectl |helm ).*)$", re.MULTILINE)
 
@@ -63,11 +56,11 @@ def _install(rollout: Rollout) -> str:
     """What to install where there are no containers."""
     if not rollout.packages:
         return "Without containers, install the engine and its router for this GPU first."
-    first, words = rollout.service.instances[0], [rollout.packages]
-    if (first.role or first.copies > 1) and rollout.engine in ROUTERS:
-        words.append(ROUTERS[rollout.engine])
+    first, words, own = rollout.service.instances[0], [rollout.packages], rollout.serving.packages
+    if (first.role or first.copies > 1) and own.router:
+        words.append(own.router)
     line = f"pip install {' '.join(words)}"
-    if CLIENTS[rollout.engine] == "aiperf":
+    if own.client == "aiperf":
         line += f"\n    pip install {AIPERF} # for bench.sh, in an environment of its own"
     return f"Without containers, first on every machine:\n\n    {line}"
 
@@ -81,6 +74,7 @@ def _start(name: str, text: str) -> str:
 def notes(rollout: Rollout) -> list[str]:
     """What one who starts the servers should know."""
     load, first = rollout.service.checkpoint, rollout.service.instances[0]
+    own = rollout.serving.packages
     lines = [
         *(f"{comment}." for comment in rollout.serving.launch(rollout.service).comments),
         f"Weights: https://huggingface.co/{load.repository}, with HF_TOKEN where it asks for one. "
@@ -91,9 +85,10 @@ def notes(rollout: Rollout) -> list[str]:
     if load.code:
         lines.append("The repository brings code of its own, which the servers run.")
     if first.role or first.copies > 1:
-        own = "nginx, or trtllm-serve disaggregated before two pools"
-        package = ROUTERS.get(rollout.engine)
-        lines.append(f"Router: {package or own}.")
+        pools = (
+            f", or {' '.join(own.pool_command[:2])} before two pools" if own.pool_command else ""
+        )
+        lines.append(f"Router: {own.router or f'nginx{pools}'}.")
     together = rollout.serving.together(first, rollout.service)
     if together:
         lines.append(
@@ -102,5 +97,5 @@ def notes(rollout: Rollout) -> list[str]:
             "spreads the requests: the same plan, with the same GPUs and options."
         )
     if first.role:
-        lines.append(f"Pools hand caches over by {NEEDS[rollout.engine]}, which the image has.")
+        lines.append(f"Pools hand caches over by {own.transfer}, which the image has.")
     return lines

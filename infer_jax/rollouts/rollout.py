@@ -13,15 +13,6 @@ from infer_jax.errors import InputError
 MOST = 1e6  # GPUs, and requests in a second or in flight
 CHECKPOINT = "YOUR_CHECKPOINT"  # stands where no repository is known
 
-# by engine, which has its version, and maker of the GPU
-IMAGES = {
-    "vllm": {"NVIDIA": "vllm/vllm-openai:v{}", "AMD": "vllm/vllm-openai-rocm:v{}"},
-    "sglang": {"NVIDIA": "lmsysorg/sglang:v{}"},
-    "trtllm": {"NVIDIA": "nvcr.io/nvidia/tensorrt-llm/release:1.3.0rc29"},
-}
-# by engine, of the release that its image for NVIDIA has
-PACKAGES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm"}
-
 
 class Load(NamedTuple):
     """The requests of a benchmark: tokens in and out of each, and how they come.
@@ -72,16 +63,17 @@ class Rollout(NamedTuple):
     @property
     def image(self) -> str:
         """The container image of the engine's version; "" where none is known for the chip."""
-        images = IMAGES[self.engine].get(self.service.instances[0].maker or "NVIDIA", "")
-        return images.format(self.serving.version)
+        image = self.serving.packages.images.get(self.service.instances[0].maker or "NVIDIA", "")
+        return image.format(self.serving.version)
 
     @property
     def packages(self) -> str:
         """What pip installs where there are no containers; "" where its wheels do not fit."""
-        if (self.service.instances[0].maker or "NVIDIA") != "NVIDIA":
+        package = self.serving.packages.package
+        if not package or (self.service.instances[0].maker or "NVIDIA") != "NVIDIA":
             return ""
-        release = self.image.rpartition(":")[2].removeprefix("v")
-        return f"{PACKAGES[self.engine]}=={release}"
+        release = self.image.rpartition(":")[2].removeprefix("v") or self.serving.version
+        return f"{package}=={release}"
 
     @property
     def spread(self) -> bool:
@@ -91,7 +83,7 @@ class Rollout(NamedTuple):
     @property
     def under_slurm(self) -> bool:
         """Whether its servers are started by Slurm alone."""
-        return self.engine == "trtllm" and self.spread
+        return self.serving.under_slurm and self.spread
 
     @property
     def files(self) -> Mapping[str, str]:

@@ -1,9 +1,6 @@
 """The servers of a rollout, each on GPUs and a port of its own, and the router before them.
 
-Sources: options of the routers from the wheels vllm-router 0.1.17 (vllm_router/router_args.py) and
-sglang-router 0.3.2 (sglang_router/router_args.py); of TensorRT-LLM's from tensorrt_llm/commands/
-serve.py at 00209af149e7; ports at which pools find each other's caches from vllm/envs.py and
-sglang/srt/arg_groups/fields/disagg.py of the engines' wheels.
+What differs from engine to engine, with its sources, is in the engine's object (``engines``).
 """
 
 import shlex
@@ -19,10 +16,7 @@ from infer_jax.rollouts.template import fill
 FRONT = 8000  # port at which requests come in
 PATIENCE = "3600"  # seconds that a router waits for servers to load their weights
 FOLDER = "/plan"  # where containers have the files of the folder
-ROUTERS = {"vllm": "vllm-router==0.1.17", "sglang": "sglang-router==0.3.2"}
 PYTHON, NGINX = "python:3.12-slim", "nginx:1.29"  # images
-# the default ports of vLLM's side channel, of which each attention group takes one, and SGLang's
-SIDE_CHANNEL, STRIDE, BOOTSTRAP = 5600, 64, 8998
 
 
 class Process(NamedTuple):
@@ -95,17 +89,11 @@ def command(
     ``rank``: in place of its own number among the machines of the instance.
     """
     engine, service = rollout.serving, rollout.service
-    one, variables = server.instance._replace(copies=1, port=server.port), dict[str, str]()
+    one = server.instance._replace(copies=1, port=server.port)
     program = shlex.split(engine.program(service))
     program = ["python3" if word == "python" else word for word in program]  # in every image
-    words = [*program, *engine.flags(one, service)]
-    if engine.name != "vllm":  # which listens to all addresses by itself
-        words += ["--host", "0.0.0.0"]
-    if engine.name == "vllm" and one.role:
-        port = str(SIDE_CHANNEL + STRIDE * server.number)
-        variables = {"VLLM_NIXL_SIDE_CHANNEL_HOST": host, "VLLM_NIXL_SIDE_CHANNEL_PORT": port}
-    if engine.name == "sglang" and one.role == "prefill":
-        words += ["--disaggregation-bootstrap-port", BOOTSTRAP + server.number]
+    variables, options = engine.address_options(one, server.number, host)
+    words = [*program, *engine.flags(one, service), *options]
     if server.size > 1:
         words += engine.join_options(server.size, server.rank if rank is None else rank)
     return variables, words
@@ -117,28 +105,29 @@ def router(rollout: Rollout, address: Address) -> list[str]:
     prefill = [x for x in front if x.instance.role == "prefill"]
     if len(front) == 1:
         return []
-    if rollout.engine == "trtllm":
-        pools = ["trtllm-serve", "disaggregated", "-c", "pools.yaml", "-t", PATIENCE]
-        return pools if prefill else ["nginx", "-c", "nginx.conf"]
-    sglang = rollout.engine == "sglang"
-    words = ["python3", "-m", "sglang_router.launch_router"] if sglang else ["vllm-router"]
+    own = rollout.serving.packages
+    if prefill and own.pool_command:
+        return [*own.pool_command]
+    if not own.router_command:
+        return ["nginx", "-c", "nginx.conf"]
+    words = [*own.router_command]
     # one that looks at prefixes is right only where prompts share them
     policy = "cache_aware" if rollout.prefix > 0.0 else "round_robin"
     words += ["--host", "0.0.0.0", "--port", str(FRONT), "--policy", policy]
     words += ["--worker-startup-timeout-secs", PATIENCE]
     if not prefill:
         return [*words, "--worker-urls", *(f"http://{address(x)}" for x in front)]
-    words.append("--pd-disaggregation" if sglang else "--vllm-pd-disaggregation")
+    words.append(own.pool_option)
     for server in prefill:
         words += ["--prefill", f"http://{address(server)}"]
-        words += [str(BOOTSTRAP + server.number)] if sglang else []
+        words += [str(own.bootstrap + server.number)] if own.bootstrap else []
     for server in front[len(prefill) :]:
         words += ["--decode", f"http://{address(server)}"]
     return words
 
 
 def router_files(rollout: Rollout, address: Address) -> dict[str, str]:
-    """What TensorRT-LLM's routers read: addresses of two pools, or nginx's settings."""
+    """What the router reads: addresses of two pools, or nginx's settings."""
     words, front = router(rollout, address), heads(rollout)
     if "pools.yaml" in words:
         roles = ("prefill", "decode")
@@ -152,9 +141,11 @@ def router_container(rollout: Rollout, address: Address) -> tuple[str, list[str]
     """The image of the router and its command in it, which may have to install it."""
     words = router(rollout, address)
     line = [f"{FOLDER}/{x}" if x in ("pools.yaml", "nginx.conf") else x for x in words]
-    if rollout.engine == "sglang":
-        install = f"pip install --quiet {ROUTERS['sglang']} && exec"
-        return PYTHON, ["sh", "-c", " ".join([install, *line])]
-    if rollout.engine == "vllm":
-        return f"vllm/vllm-router:v{ROUTERS['vllm'].partition('==')[2]}", line
-    return (NGINX if "nginx" in words else rollout.image), line
+    own = rollout.serving.packages
+    if words == [*own.pool_command]:
+        return rollout.image, line
+    if not own.router:
+        return NGINX, line
+    if own.router_image:
+        return own.router_image.format(own.router_release), line
+    return PYTHON, ["sh", "-c", " ".join([f"pip install --quiet {own.router} && exec", *line])]

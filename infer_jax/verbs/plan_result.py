@@ -18,7 +18,7 @@ from infer_jax.results import Lines, Notes, Part, Rows, Section, option, table
 from infer_jax.rollouts import Rollout, write
 from infer_jax.specs import UNBOUNDED
 from infer_jax.verbs import inputs, limits
-from infer_jax.verbs.plan_search import Plans, Question
+from infer_jax.verbs.plan_search import Plans, PlanSystem, Question
 from infer_jax.verbs.plan_tables import (
     bill_columns,
     doubts,
@@ -247,7 +247,7 @@ class PlanResult(FigureResult):
         for systems, found in plans.searches.values():
             assumed += [note for system in systems for note in system.notes]
             if not found.pooled:
-                assumed.append(f"No two pools of {systems[0].side.name} fit what is asked.")
+                assumed.append(_without_pools(systems[0]))
         statements = {
             BANDS: banded,
             self._usual_ttft(): requirements.usual_ttft,
@@ -328,3 +328,12 @@ class PlanResult(FigureResult):
         from infer_jax.verbs.plan_page import page
 
         return page(self.searched, self.notes())
+
+
+def _without_pools(system: PlanSystem) -> str:
+    """Why no plan has two pools: the engine starts none, or none fit."""
+    starter, name = system.starter, system.side.name
+    why = starter.obstacle(ONE_GPU, "prefill") if starter(ONE_GPU) else ""
+    if why and not starter(ONE_GPU, "prefill"):
+        return f"No two pools of {name} are tried: {why}."
+    return f"No two pools of {name} fit what is asked."

@@ -1,10 +1,12 @@
 """The estimators, models and systems that the contract is tried on."""
 
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from infer_jax.catalog import load_system
+from infer_jax.engines import ENGINES
 from infer_jax.estimators import Economics, Offload, Offloading, Partitioning, Speculative, Split
 from infer_jax.estimators.kernels import Kernels
 from infer_jax.estimators.serving import Serving
@@ -138,9 +140,7 @@ ESTIMATORS: dict[str, Row] = {
     "kernels": Row(lambda: Kernels.corrected().fitted(H20)),
     "kernels.published": Row(lambda: Kernels.as_published().fitted(H20)),
     "serving": Row(Serving.of),
-    "serving.vllm": Row(Serving.vllm_engine),
-    "serving.sglang": Row(Serving.sglang_engine),
-    "serving.trtllm": Row(Serving.trtllm_engine),
+    **{f"serving.{engine}": Row(partial(Serving.of, engine=engine)) for engine in ENGINES},
     "serving.complete": Row(lambda: Serving.complete().with_(skew=0.4, imbalance=0.5)),
     "speculative.economics": Row(lambda: Speculative.economics(Economics.level1(), dense(), 0.8)),
     "speculative.bonus": Row(lambda: Speculative.bonus(Economics.as_planned(), dense(), 0.7, 3)),

@@ -17,6 +17,7 @@ from infer_jax.estimators.serving.engines import (
     GENERATIONS as GENERATIONS,
     Engine as Engine,
     Generation as Generation,
+    fitted_engine as fitted_engine,
 )
 from infer_jax.estimators.serving.model import Serving as Serving
 from infer_jax.estimators.serving.plan import (

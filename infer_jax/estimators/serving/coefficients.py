@@ -6,12 +6,18 @@ from typing import NamedTuple
 from jax import Array
 
 from infer_jax.catalog.published import serving_coefficients
-from infer_jax.estimators.serving.engines import ENGINES, GENERATIONS, Engine, Generation
+from infer_jax.estimators.serving.engines import (
+    ENGINES,
+    GENERATIONS,
+    Engine,
+    Generation,
+    engines_beside,
+)
 from infer_jax.estimators.serving.plan import Deployment
 from infer_jax.footprint import EngineSettings, Overheads
 from infer_jax.physics.attention import causal_pairs
 from infer_jax.physics.cost import Draw
-from infer_jax.specs import Spec, number, part, spec, static
+from infer_jax.specs import number, part, spec, static
 
 Pairs = Callable[[Array, Array, Array], Array]  # of new and cached tokens, and a limit
 
@@ -38,8 +44,12 @@ COMPLETE = Laws(
 )
 
 
+# engines that ``Coefficients`` names; the acceptance of drafts is by default the mean of theirs
+MEASURED = ("trtllm", "sglang", "vllm")
+
+
 @spec
-class Coefficients(Spec):
+class Coefficients(engines_beside(MEASURED)):
     """The coefficients of serving.
 
     It holds the coefficients of all engines and chip generations; two choices select one of each,
@@ -151,7 +161,7 @@ class Coefficients(Spec):
         "acc: probability that a drafted token is accepted; by default the mean of the engines'",
         kind="fraction",
         high=1,
-        default=sum(fitted(f"{engine}.acceptance") for engine in ENGINES) / len(ENGINES),
+        default=sum(fitted(f"{engine}.acceptance") for engine in MEASURED) / len(MEASURED),
     )
     usable_memory: Array = number(
         "share of the visible memory that an engine uses, as gpu_memory_utilization",

@@ -1,13 +1,17 @@
 """Coefficients of an engine, the rules of its scheduler, and coefficients of chips' generations."""
 
+from collections.abc import Collection
+from functools import partial
+
 from jax import Array
 
 from infer_jax import engines
 from infer_jax.catalog.published import serving_coefficients
 from infer_jax.engines.engine import BUDGET
-from infer_jax.specs import Spec, number, spec
+from infer_jax.specs import Spec, number, part, spec
 
-ENGINES = tuple(reversed(engines.ENGINES))  # choices: vLLM, the default, is the last
+# choices by their codes, which fits and sweeps store
+ENGINES = tuple(sorted(engines.ENGINES, key=lambda name: engines.ENGINES[name].code))
 GENERATIONS = ("hopper", "blackwell", "cdna3", "cdna4")
 # rows that decode attention multiplies at least; on Blackwell those of two blocks (tcgen05.mma with
 # cta_group::2, M = 256), which the rows of servers with and without drafts ask for
@@ -98,8 +102,18 @@ class Engine(Spec):
 
     @classmethod
     def published(cls, name: str) -> "Engine":
-        """An engine as fitted, with its scheduler's rules."""
-        return cls.of(**_of(name), **engines.ENGINES[name].scheduling)
+        """An engine as fitted (or as ``fitted_engine`` is), with its scheduler's own rules."""
+        return cls.of(**_of(fitted_engine(name)), **engines.ENGINES[name].scheduling)
+
+
+def engines_beside(names: Collection[str]) -> type[Spec]:
+    """A spec with a part for each registered engine beside those of ``names``, by its name."""
+    others = [engine for name, engine in engines.ENGINES.items() if name not in names]
+    parts = {
+        x.name: part(x.title, default_factory=partial(Engine.published, x.name)) for x in others
+    }
+    kinds = {"__annotations__": dict.fromkeys(parts, Engine), "__module__": __name__}
+    return spec(type("FurtherEngines", (Spec,), {**kinds, **parts}))
 
 
 @spec
@@ -149,6 +163,15 @@ class Generation(Spec):
     def published(cls, name: str) -> "Generation":
         """A generation as fitted; Hopper multiplies 4-bit numbers as 8-bit ones."""
         return cls.of(**_of(name), tile=TILES[name])
+
+
+def fitted_engine(name: str) -> str:
+    """The engine whose fitted coefficients an engine has: itself, once servers of it are measured.
+
+    >>> fitted_engine("sglang")
+    'sglang'
+    """
+    return name if _of(name) else engines.ENGINES[name].like
 
 
 def _of(part: str) -> dict[str, float]:

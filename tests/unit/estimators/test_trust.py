@@ -331,3 +331,17 @@ def test_the_share_of_gaps_is_the_slope_of_a_token(x64):
         limit = age * gap_share(terms)
         assert float(found[0]) == pytest.approx(limit, rel=1e-9)
         assert np.all(np.isfinite(found)) and np.all(found <= limit * (1.0 + 1e-9))
+
+
+def test_a_version_of_an_engine_without_listed_releases_is_refused(monkeypatch):
+    """In one sentence, whatever the version."""
+    monkeypatch.setattr(type(ENGINES["vllm"]), "name", "unheard of")
+    with pytest.raises(InputError, match="none: releases of vLLM are not listed"):
+        ENGINES["vllm"].software("1.0")
+
+
+def test_each_engine_has_a_code_of_its_own():
+    """Codes are the choices 0, 1, 2, ... of a field; those of saved fits stay what they were."""
+    codes = {name: engine.code for name, engine in ENGINES.items()}
+    assert sorted(codes.values()) == list(range(len(codes)))
+    assert (codes["trtllm"], codes["sglang"], codes["vllm"]) == (0, 1, 2)
