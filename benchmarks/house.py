@@ -62,26 +62,26 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 9_763,
-    "lines of code of the front without what stands apart": 7_019,
-    "lines of code of the package": 41_205,
-    "lines of code of the package without what stands apart": 34_660,
+    "lines of code of the front": 9_769,
+    "lines of code of the front without what stands apart": 7_025,
+    "lines of code of the package": 41_295,
+    "lines of code of the package without what stands apart": 34_776,
     "lines of code of kernels": 551,
-    "lines of code of launch and measure": 817,
+    "lines of code of launch and measure": 791,
     "lines of code of chips": 2_065,
     "lines of code of fleets": 3_112,
-    "lines of the package": 71_948,
-    "lines of the package without what stands apart": 60_352,
+    "lines of the package": 72_104,
+    "lines of the package without what stands apart": 60_545,
     "files of the package": 419,
     "files of the package without what stands apart": 341,
     "lines of experiments": 11_489,
     "lines of experiments without what stands apart": 8_517,
-    "lines of tests": 32_009,
-    "lines of tests without what stands apart": 25_992,
+    "lines of tests": 32_061,
+    "lines of tests without what stands apart": 26_044,
     "functions and classes with bare names": 13,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 52,
-    "functions that ij.plan runs through": 237,
+    "functions that ij.plan runs through": 239,
 }
 PLAN = """
 import sys
