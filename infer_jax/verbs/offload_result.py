@@ -9,8 +9,7 @@ from jax import Array
 from infer_jax.compiling import once
 from infer_jax.estimators import JobEstimate, Offload, Offloading, make
 from infer_jax.estimators.known_errors import memory_note
-from infer_jax.estimators.offloading.flags import Flags, round_policy
-from infer_jax.estimators.offloading.search import Blocks
+from infer_jax.estimators.offloading.search import Blocks, Flags, round_policy
 from infer_jax.plots.frontier import plot_tradeoff
 from infer_jax.plots.rendering import FigureResult
 from infer_jax.plots.style import Figure

@@ -18,10 +18,10 @@ from infer_jax.estimators.offloading.published import cpu_scratch, paper_memory
 from infer_jax.physics.memory.tiers import (
     Moved,
     Placement,
+    TierTraffic,
     decode_traffic,
     prefill_traffic,
     seconds,
-    transfer_time,
 )
 from infer_jax.specs import Spec, number, part, spec, static
 
@@ -71,6 +71,7 @@ def terms(rates: Attained, job: Job, at: Placement) -> tuple[Terms, Terms]:
     link, cache_link = rates.link * host.link_bandwidth, rates.cache_link * host.link_bandwidth
     crossing = Moved(link, cache_link, link)
     read, write = rates.read * host.disk_read, rates.write * host.disk_write
+    links = TierTraffic(crossing, crossing, Moved(*[read] * 3), Moved(*[write] * 3))
     flops, memory = rates.matmul * chip.flops_16, chip.memory_bandwidth
     opening = rates.opening * memory
     streamed = seconds(k * layer.loaded, memory)  # every GPU batch reads the weights
@@ -86,10 +87,7 @@ def terms(rates: Attained, job: Job, at: Placement) -> tuple[Terms, Terms]:
     new = b * layer.cache(s + 1.0)
     moved = prefill_traffic(at, layer.weights, new, b * s * width)
     prefill = Terms(
-        to_gpu=transfer_time(moved.to_gpu, crossing),
-        to_cpu=transfer_time(moved.to_cpu, crossing),
-        read=transfer_time(moved.read, Moved(read, read, read)),
-        written=transfer_time(moved.written, Moved(write, write, write)),
+        **moved.times(links),
         compute=jnp.maximum(seconds(b * s * layer.flops, flops), streamed)
         + seconds(b * layer.attend(s, s), flops)
         + compression_time(s)
@@ -111,10 +109,7 @@ def terms(rates: Attained, job: Job, at: Placement) -> tuple[Terms, Terms]:
     by_cpu = at.cpu.cache * from_cpu + at.disk.cache * from_disk
     here = at.gpu.cache + on_gpu * at.away.cache
     decode = Terms(
-        to_gpu=transfer_time(moved.to_gpu, crossing),
-        to_cpu=transfer_time(moved.to_cpu, crossing),
-        read=transfer_time(moved.read, Moved(read, read, read)),
-        written=transfer_time(moved.written, Moved(write, write, write)),
+        **moved.times(links),
         compute=jnp.maximum(seconds(b * layer.flops, flops), streamed)
         + here * by_gpu
         + dense * compression_time(job.middle)

@@ -7,6 +7,7 @@ mean, which is exact for a model of equal layers. Buffers are those of the large
 """
 
 from collections.abc import Callable
+from functools import reduce
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -19,10 +20,8 @@ from infer_jax.physics.memory.tiers import Placement, diagonal_tokens, padding_r
 from infer_jax.specs import (
     Architecture,
     Experts,
-    Feedforward,
     Hardware,
     Spec,
-    Workload,
     number,
     spec,
 )
@@ -58,13 +57,6 @@ class MeanLayer(NamedTuple):
     attend: Callable[[Array, Array], Array]  # FLOP by the numbers of queries and keys
 
 
-def hidden_layer(feedforward: Feedforward) -> Array:
-    """Numbers per token of the widest hidden layer that is computed."""
-    if isinstance(feedforward, Experts):
-        return feedforward.active * feedforward.width + feedforward.shared.width
-    return feedforward.width
-
-
 def buffers(arch: Architecture) -> Buffers:
     """Bytes a token needs in the largest of the layers."""
     size, zero = arch.activations.bytes, jnp.asarray(0.0)
@@ -75,8 +67,11 @@ def buffers(arch: Architecture) -> Buffers:
             inner = jnp.maximum(inner, arch.width + att.of(block.attention).output_width)
             query, cache = jnp.maximum(query, queries), jnp.maximum(cache, keys)
             score = jnp.maximum(score, heads)
-        if block.feedforward is not None:
-            mlp = jnp.maximum(mlp, arch.width + hidden_layer(block.feedforward))
+        if (layer := block.feedforward) is not None:
+            wide = layer.width
+            if isinstance(layer, Experts):
+                wide = layer.active * layer.width + layer.shared.width
+            mlp = jnp.maximum(mlp, arch.width + wide)
     return Buffers(*(size * x for x in (inner, arch.width, query, cache, score, mlp)))
 
 
@@ -158,7 +153,7 @@ class Peak(NamedTuple):
     @property
     def largest(self) -> Array:
         """The largest intermediate result."""
-        return largest(self.inter) if self.inter else jnp.asarray(0.0)
+        return reduce(jnp.maximum, self.inter) if self.inter else jnp.asarray(0.0)
 
     @property
     def need(self) -> Array:
@@ -212,25 +207,3 @@ class Job(NamedTuple):
 Phases = tuple[Terms, Terms]
 TermLaw = Callable[..., Phases]  # (coefficients, job, placement) -> prefill, decode
 MemoryLaw = Callable[[Job, Placement], Peaks]
-
-
-def job(layer: MeanLayer, hardware: Hardware, workload: Workload, plan: Offload) -> Job:
-    """The job of a plan."""
-    rowwise = plan.schedule < 0.5
-    return Job(
-        layer=layer,
-        hardware=hardware,
-        plan=plan,
-        gpu_batch=plan.gpu_batch,
-        batches=jnp.where(rowwise, 1.0, plan.batches),
-        prompt=workload.isl,
-        tokens=workload.osl,
-    )
-
-
-def largest(values: tuple[Array, ...]) -> Array:
-    """The largest of some scalars."""
-    top = values[0]
-    for value in values[1:]:
-        top = jnp.maximum(top, value)
-    return top

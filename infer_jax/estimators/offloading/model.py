@@ -7,6 +7,7 @@ as a whole, so this estimator answers ``estimate`` alone.
 """
 
 from collections.abc import Mapping
+from functools import reduce
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -25,7 +26,7 @@ from infer_jax.estimators.offloading.coefficients import (
     Attained,
     Coefficients,
 )
-from infer_jax.estimators.offloading.job import Job, Peaks, Terms, job, largest, mean_layer
+from infer_jax.estimators.offloading.job import Job, Peak, Peaks, Terms, mean_layer
 from infer_jax.estimators.offloading.placing import best_placement
 from infer_jax.estimators.offloading.plan import Offload
 from infer_jax.physics.cost import usd_per_million_tokens
@@ -124,13 +125,21 @@ class Offloading(Coefficients, Estimator):
         return self.with_(**own).replace(rates=self.rates.with_(**rest))
 
     def job(self, arch: Architecture, hardware: Hardware, workload: Workload, plan: Offload) -> Job:
-        """The inputs of the laws."""
+        """The inputs of the laws; row-by-row, a block is one GPU batch."""
         weight = jnp.where(
             plan.compress_weights > 0.5, grouped_bytes(self.weight_bits, self.group), 0.0
         )
         squeezes = (plan.compress_cache > 0.5) & (self.cache_bits < 16.0)
         cache = jnp.where(squeezes, grouped_bytes(self.cache_bits, self.group), 0.0)
-        return job(mean_layer(arch, weight, cache, self.group), hardware, workload, plan)
+        return Job(
+            layer=mean_layer(arch, weight, cache, self.group),
+            hardware=hardware,
+            plan=plan,
+            gpu_batch=plan.gpu_batch,
+            batches=jnp.where(plan.schedule < 0.5, 1.0, plan.batches),
+            prompt=workload.isl,
+            tokens=workload.osl,
+        )
 
     def answer(self, job: Job, at: Placement) -> PlacedJob:
         """The times and peaks of a job whose tensors are placed."""
@@ -140,8 +149,8 @@ class Offloading(Coefficients, Estimator):
             at=at,
             prefill=prefill,
             decode=decode,
-            prefill_time=largest(self.lengths(prefill, self.laws.prefill, job)),
-            decode_time=largest(self.lengths(decode, self.laws.decode, job)),
+            prefill_time=reduce(jnp.maximum, self.lengths(prefill, self.laws.prefill, job)),
+            decode_time=reduce(jnp.maximum, self.lengths(decode, self.laws.decode, job)),
             peaks=self.laws.memory(job, at),
         )
 
@@ -160,26 +169,21 @@ class Offloading(Coefficients, Estimator):
         at = best_placement(self, job).placement if self.solve else block.placement
         return self.priced(self.answer(job, at), hardware)
 
-    def limits(self, answer: PlacedJob) -> tuple[dict[str, Limit], dict[str, Limit]]:
-        """Memory limits in prefill and in decode."""
-        peaks, chip, host = answer.peaks, answer.job.hardware.chip, answer.job.hardware.host
-        both: list[dict[str, Limit]] = []
-        for gpu, cpu in (
-            (peaks.gpu_prefill, peaks.cpu_prefill),
-            (peaks.gpu_decode, peaks.cpu_decode),
-        ):
-            held = {
-                "GPU memory": Limit(need=gpu.need, capacity=self.usable * chip.memory),
-                "CPU memory": Limit(need=cpu.need, capacity=self.usable * host.memory),
-                "disk memory": Limit(need=peaks.disk.need, capacity=self.usable * host.disk),
-            }
-            if not self.hidden_on_disk:
-                none = jnp.zeros_like(answer.at.disk.hidden)
-                held["hidden states on disk"] = Limit(
-                    need=none + answer.at.disk.hidden, capacity=none
-                )
-            both.append(held)
-        return both[0], both[1]
+    def limits(self, answer: PlacedJob, gpu: Peak, cpu: Peak) -> dict[str, Limit]:
+        """Memory limits of a phase with these peaks."""
+        chip, host = answer.job.hardware.chip, answer.job.hardware.host
+        need = {"GPU": gpu.need, "CPU": cpu.need, "disk": answer.peaks.disk.need}
+        size = {"GPU": chip.memory, "CPU": host.memory, "disk": host.disk}
+        limits = {
+            f"{name} memory": Limit(need=need[name], capacity=self.usable * size[name])
+            for name in need
+        }
+        if not self.hidden_on_disk:
+            none = jnp.zeros_like(answer.at.disk.hidden)
+            limits["hidden states on disk"] = Limit(
+                need=none + answer.at.disk.hidden, capacity=none
+            )
+        return limits
 
     def priced(self, answer: PlacedJob, hardware: Hardware) -> JobEstimate:
         """The estimate of a job whose tensors are placed."""
@@ -191,7 +195,7 @@ class Offloading(Coefficients, Estimator):
         samples = stages * repeats * j.block
         first, each = prefills * answer.prefill_time, steps * answer.decode_time
         time = first + decodes * answer.decode_time
-        in_prefill, in_decode = self.limits(answer)
+        peaks = answer.peaks
         peak = stages * chip.flops_16
         one = jnp.ones_like(j.prompt)
         prompt = samples * j.layer.count * (j.prompt * j.layer.flops)
@@ -218,14 +222,14 @@ class Offloading(Coefficients, Estimator):
             prefill=Phase(
                 time=first,
                 terms=_scaled(answer.prefill, prefills),
-                limits=in_prefill,
+                limits=self.limits(answer, peaks.gpu_prefill, peaks.cpu_prefill),
                 mfu=prompt / (first * peak),
                 layout=layout,
             ),
             decode=Phase(
                 time=each,
                 terms=_scaled(answer.decode, steps),
-                limits=in_decode,
+                limits=self.limits(answer, peaks.gpu_decode, peaks.cpu_decode),
                 mfu=token / (each * peak),
                 layout=layout,
             ),

@@ -12,10 +12,10 @@ from infer_jax.estimators.offloading.job import Job, Peak, Peaks, Terms
 from infer_jax.physics.memory.tiers import (
     Moved,
     Placement,
+    TierTraffic,
     decode_traffic,
     prefill_traffic,
     seconds,
-    transfer_time,
 )
 from infer_jax.specs import Spec, number, spec
 
@@ -83,15 +83,16 @@ def terms(rates: ReleasedConstants, job: Job, at: Placement) -> tuple[Terms, Ter
     to_gpu = Moved(*[rates.to_gpu * link] * 3)
     to_cpu = Moved(link, rates.cache_to_cpu * link, rates.hidden_to_cpu * link)
     write = host.disk_write
+    links = TierTraffic(
+        to_gpu,
+        to_cpu,
+        read=Moved(read, read, read),
+        written=Moved(write, rates.cache_written * write, rates.hidden_written * write),
+    )
 
     moved = prefill_traffic(at, layer.weights, b * layer.cache(s + 1.0), b * s * width)
     prefill = Terms(
-        to_gpu=transfer_time(moved.to_gpu, to_gpu),
-        to_cpu=transfer_time(moved.to_cpu, to_cpu),
-        read=transfer_time(moved.read, Moved(read, read, read)),
-        written=transfer_time(
-            moved.written, Moved(write, rates.cache_written * write, rates.hidden_written * write)
-        ),
+        **moved.times(links),
         compute=seconds(b * s * layer.flops, rates.matmul_prefill * chip.flops_16)
         + seconds(b * layer.attend(s, s), rates.attend_prefill * chip.flops_16),
         attend=jnp.zeros_like(s),
@@ -101,11 +102,12 @@ def terms(rates: ReleasedConstants, job: Job, at: Placement) -> tuple[Terms, Ter
     moved = decode_traffic(at, layer.weights, held, fresh, b * width)
     attend = b * layer.attend(jnp.ones_like(s), job.middle)
     cpu = rates.attend_cpu * cpu_efficiency(rates, job) * host.flops
+    links = links._replace(
+        read=Moved(rates.weights_read * read, read, read),
+        written=Moved(*[rates.written * write] * 3),
+    )
     decode = Terms(
-        to_gpu=transfer_time(moved.to_gpu, to_gpu),
-        to_cpu=transfer_time(moved.to_cpu, to_cpu),
-        read=transfer_time(moved.read, Moved(rates.weights_read * read, read, read)),
-        written=transfer_time(moved.written, Moved(*[rates.written * write] * 3)),
+        **moved.times(links),
         compute=seconds(b * layer.flops, rates.matmul_decode * chip.flops_16)
         + seconds(at.gpu.cache * attend, rates.attend_decode * chip.flops_16),
         attend=seconds(at.away.cache * attend, cpu),

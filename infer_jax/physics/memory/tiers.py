@@ -12,6 +12,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
+from infer_jax.physics.decoder import total
+
 METADATA = 32.0  # bits of a group: its scale and its minimum in 16 bits each
 ABSENT = 1e6  # bytes/s or FLOP/s in place of zero: an absent tier is slow, not infinite
 
@@ -165,6 +167,13 @@ class TierTraffic(NamedTuple):
     read: Moved
     written: Moved
 
+    def times(self, rates: "TierTraffic") -> dict[str, Array]:
+        """Seconds on each link: weights, cache and hidden states in turn, each at its rate."""
+        return {
+            link: total(seconds(jnp.asarray(m), r) for m, r in zip(moved, rate, strict=True))
+            for link, moved, rate in zip(self._fields, self, rates, strict=True)
+        }
+
 
 def prefill_traffic(at: Placement, weights: Array, cache: Array, hidden: Array) -> TierTraffic:
     """Bytes of one layer in prefill: weights in, the new cache and the hidden states out and in.
@@ -208,11 +217,3 @@ def decode_traffic(
 def seconds(amount: Array, rate: Array | float) -> Array:
     """Time of an amount at a rate; a rate of zero counts as ``ABSENT``, with gradient 0."""
     return amount / jnp.where(rate > 0, rate, ABSENT)
-
-
-def transfer_time(moved: Moved, rates: Moved) -> Array:
-    """Seconds to move weights, cache and hidden states one after the other, each at its rate."""
-    return sum(
-        (seconds(jnp.asarray(m), r) for m, r in zip(moved, rates, strict=True)),
-        start=jnp.asarray(0.0),
-    )

@@ -7,8 +7,12 @@ from infer_jax.catalog import load_model, load_system
 from infer_jax.errors import InputError
 from infer_jax.estimators import Offload, Offloading, make
 from infer_jax.estimators.offloading.coefficients import Attained
-from infer_jax.estimators.offloading.flags import round_policy, whole_tensor_shares
-from infer_jax.estimators.offloading.search import check_system, search
+from infer_jax.estimators.offloading.search import (
+    check_system,
+    round_policy,
+    search,
+    whole_tensor_shares,
+)
 from infer_jax.specs import Workload
 from tests.unit.estimators.compiled import estimate
 
