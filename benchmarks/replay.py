@@ -97,15 +97,15 @@ def servers(count: int, engine: str) -> list[Server]:
 def sizes(given: list[Server]) -> dict[str, int]:
     """Slots and entries of a path of one program for all of them, as ``serve`` chooses them."""
     each = [sizes_of(*server.ours()[1:]) for server in given]
-    return dict(zip(("width", "turns"), map(max, zip(*each, strict=True)), strict=True))
+    return dict(zip(("width", "entries"), map(max, zip(*each, strict=True)), strict=True))
 
 
 def last(
-    machine: Machine, rules: Rules, requests: Requests, *, width: int, turns: int
+    machine: Machine, rules: Rules, requests: Requests, *, width: int, entries: int
 ) -> tuple[jax.Array, jax.Array]:
     """When the last request has its last token, and whether all were served."""
     step = Partial(step_time, machine)
-    log = replay(step, rules, requests, width=width, turns=turns)
+    log = replay(step, rules, requests, width=width, entries=entries)
     return jnp.max(jnp.where(log.there, log.last, 0.0)), log.complete
 
 
@@ -184,13 +184,13 @@ def fleet(count: int, copies: int) -> dict[str, float]:
     begin[0] = 0.0
     windows = Windows(begin, begin + arrival[-1] * np.where(begin > 0.0, 2.0 / 3.0, 2.0))
     requests, rules = Requests.of(arrival, prompt, output), vllm(blocks=20_000, slots=256)
-    width, turns = sizes_of(rules, requests)
+    width, entries = sizes_of(rules, requests)
 
     def seconds(coefficients: jax.Array, *feeds: jax.Array) -> jax.Array:
         return coefficients[0] + sum(c * x for c, x in zip(coefficients[1:], feeds, strict=True))
 
     step = Partial(seconds, jnp.asarray(PASS))
-    how = {"copies": copies, "router": "shortest_queue", "width": width, "turns": turns}
+    how = {"copies": copies, "router": "shortest_queue", "width": width, "entries": entries}
     program = jax.jit(partial(replay_copies, **how))
     begun = time.perf_counter()
     compiled = program.lower(step, rules, requests, None, None, windows).compile()
@@ -204,7 +204,7 @@ def fleet(count: int, copies: int) -> dict[str, float]:
     sizes = memory.argument_size_in_bytes, memory.output_size_in_bytes, memory.temp_size_in_bytes
     return {
         "compiling_s": compiling, "seconds": min(x[0] for x in spent),
-        "processor_seconds": min(x[1] for x in spent), "entries": int(log.log.turns),
+        "processor_seconds": min(x[1] for x in spent), "entries": int(log.log.entries),
         "MB": sum(sizes) / 1e6,
     }  # fmt: skip
 

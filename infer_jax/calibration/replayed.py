@@ -29,7 +29,7 @@ from infer_jax.estimators.serving import Deployment, Serving, Shape, shape
 from infer_jax.estimators.serving.price import PassLaw, pass_time
 from infer_jax.replays import Requests, Rules, lanes, path_gradient, replay
 from infer_jax.replays.loops import checked, sizes_of
-from infer_jax.servers.instance import Sizes, server_of
+from infer_jax.servers.instance import Sizes, replayed_instance
 from infer_jax.specs import Architecture, Hardware
 
 # typical log error of a request: TPOT, TTFT. Measured on the two servers of LLMServingSim's
@@ -91,7 +91,9 @@ def calibrate_requests(
         checked(bench.rules, bench.requests, bench.concurrency)
     predict = Replays.of(arch, hardware, benches)
     while not (evaluate := jax.jit(predict.times))(serving)[1]:
-        predict = predict._replace(turns=2 * predict.turns)  # preempted requests take more of them
+        predict = predict._replace(
+            entries=2 * predict.entries
+        )  # preempted requests take more of them
     batches = _batches(benches)
     _, fit = solve(predict, times, fitted, serving, tuple(names), batches, REQUEST_SCALES)
     predictions = {
@@ -158,7 +160,7 @@ class Replays(NamedTuple):
     """TPOT of all requests, then TTFT of all requests, in seconds, of a serving model.
 
     Runs with one kind of load (open or closed) are replayed one after the other by one program.
-    ``index``: where each request is among the entries of all lanes; ``turns``: the most passes.
+    ``index``: where each request is among the entries of all lanes; ``entries``: the most passes.
     """
 
     model: Shape
@@ -167,7 +169,7 @@ class Replays(NamedTuple):
     closed: tuple[bool, ...]
     index: np.ndarray
     width: int
-    turns: int
+    entries: int
 
     @classmethod
     def of(cls, arch: Architecture, hardware: Hardware, benches: Sequence[Bench]) -> "Replays":
@@ -186,23 +188,25 @@ class Replays(NamedTuple):
         begin = size * np.argsort(order)  # the first entry of each run
         entries = [first + np.arange(one.count) for first, one in zip(begin, benches, strict=True)]
         sizes = [sizes_of(bench.rules, bench.requests) for bench in benches]
-        width, turns = (max(numbers) for numbers in zip(*sizes, strict=True))
+        width, entries = (max(numbers) for numbers in zip(*sizes, strict=True))
         model = jax.tree.map(np.asarray, shape(arch))
         index = np.concatenate(entries)
-        return cls(model, hardware, tuple(groups), tuple(closed), index, width, turns)
+        return cls(model, hardware, tuple(groups), tuple(closed), index, width, entries)
 
     def __call__(self, model: Serving) -> Array:
         times, complete = self.times(model)
         return jnp.where(complete, times, jnp.nan)
 
     def times(self, model: Serving) -> tuple[Array, Array]:
-        """The times of all requests, and whether ``turns`` were enough for every path."""
+        """The times of all requests, and whether ``entries`` were enough for every path."""
 
         def replay_lane(lane: _Lane, closed: bool) -> tuple[Array, Array]:
             table = PassLaw.of_context(model.context(self.model, self.hardware, lane.plan))
             loop = lane.concurrency if closed else None
             path = Partial(pass_time, lax.stop_gradient(table))
-            log = replay(path, lane.rules, lane.requests, loop, width=self.width, turns=self.turns)
+            log = replay(
+                path, lane.rules, lane.requests, loop, width=self.width, entries=self.entries
+            )
             step = Partial(pass_time, table)
             again = path_gradient(step, log, lane.requests, loop, phase=not closed)
             front = model.front_time(lane.plan) * lane.from_client
@@ -289,7 +293,7 @@ def _bench(
     overlap = False if old else None
     sizes = Sizes(run.max_num_seqs, run.max_num_batched_tokens, overlap=overlap)
     degrees, tokens = {"tp": float(load.plan.tp)}, float((log.isl + log.osl).mean())
-    server = server_of(*served, degrees, sizes, tokens)
+    server = replayed_instance(*served, degrees, sizes, tokens)
     closed = run.loop == "closed"
     times = np.zeros(len(log)) if closed else log.arrivals
     after = np.where(log.osl > 1, (log.last - log.first) / np.maximum(log.osl - 1, 1), np.nan)

@@ -1,10 +1,10 @@
 """Several servers behind a router: what is in each, and one record of all requests.
 
-A router sends a request to servers in turn, to the one with the least to do, or by prefix. A server
-holds its slots, the pass that it puts together and the head of its queue, so that many servers take
-as much memory as one beside what they serve. Requests and what happens to them are in one set of
-arrays: those of a server are linked, each to the one that was sent there next. ``CopyGroup`` and
-``RankGroup`` say how the servers take turns.
+A router sends a request to servers round robin, to the one with the least to do, or by prefix. A
+server holds its slots, the pass that it puts together and the head of its queue, so that many
+servers take as much memory as one beside what they serve. Requests and what happens to them are in
+one set of arrays: those of a server are linked, each to the one that was sent there next.
+``CopyGroup`` and ``RankGroup`` say which server runs next.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ from infer_jax.replays.decode_run import Rows, StepTime
 from infer_jax.replays.log import RoutedLog, routed_log_of
 from infer_jax.replays.requests import FAR_FUTURE, Prefixes, Requests
 from infer_jax.replays.rules import Rules
-from infer_jax.replays.server import ComposedPass, PassRun, Server, server_of
+from infer_jax.replays.server import ComposedPass, PassRun, Server
 from infer_jax.replays.state import UNREACHED, Record, State, note, put
 
 BY_LOAD = ("round_robin", "shortest_queue", "minimum_tokens", "weighted_queue")
@@ -191,8 +191,11 @@ class Sent(NamedTuple):
     last: Int[Array, " servers"]
 
 
-class Cluster(NamedTuple):
-    """All servers, attention ranks or copies, and the requests that were sent to them."""
+class ServerStates(NamedTuple):
+    """The states of a group's servers with one record of all, and the requests sent to them.
+
+    It is for a ``ServerGroup`` what a ``State`` is for a ``Server``.
+    """
 
     rows: Rows[tuple[State, Planned | None]]  # states without record, and what copies do next
     record: Record
@@ -215,16 +218,16 @@ class Cluster(NamedTuple):
         s, planned = self.rows.at(k)
         return s._replace(log=self.record), planned
 
-    def put(self, k: Array, s: State, planned: Planned | None = None) -> "Cluster":
+    def put(self, k: Array, s: State, planned: Planned | None = None) -> "ServerStates":
         """With one server changed."""
         rows = self.rows.put(k, (s._replace(log=None), planned))
         return self._replace(rows=rows, record=s.log)
 
-    def look(self, look: Callable[..., T], *more: object) -> T:
-        """What ``look`` says of every server, side by side; it leaves the record as it is."""
-        return jax.vmap(lambda s, *x: look(s._replace(log=self.record), *x))(self.servers, *more)
+    def map(self, ask: Callable[..., T], *more: object) -> T:
+        """``ask`` of every server, side by side, which leaves the record as it is."""
+        return jax.vmap(lambda s, *x: ask(s._replace(log=self.record), *x))(self.servers, *more)
 
-    def each(self, act: Callable[..., tuple[State, T]], *more: object) -> tuple["Cluster", T]:
+    def each(self, act: Callable[..., tuple[State, T]], *more: object) -> tuple["ServerStates", T]:
         """All servers changed, one after another, and what ``act`` says of each beside that."""
 
         def body(record: Record, x: tuple[Rows, tuple]) -> tuple[Record, tuple[Rows, T]]:
@@ -237,7 +240,9 @@ class Cluster(NamedTuple):
 
 @dataclass(eq=False)
 class ServerGroup:
-    """What stays while the servers' states change: their pass, rules and requests, and the router.
+    """Several servers' loop: the time of a pass, rules, requests and router; none of it changes.
+
+    Ranks and copies are subclasses; ``ServerStates`` is what changes.
 
     ``concurrency``: requests that may be in flight in all servers; ``begins``: how prompts begin,
     where the router compares them; ``common``: seconds of the part of a pass that all run together;
@@ -258,24 +263,24 @@ class ServerGroup:
         self.requests, self.begins = jax.tree.map(jnp.asarray, given)
         self.rules = self.rules.integers()
 
-    def server(self, c: Cluster) -> Server:
+    def server(self, c: ServerStates) -> Server:
         """One server, of those requests that were sent."""
-        return server_of(self.step, self.rules, c.requests, None)
+        return Server.of(self.step, self.rules, c.requests, None)
 
-    def turn(self, c: Cluster) -> Cluster:
+    def iterate(self, c: ServerStates) -> ServerStates:
         """The servers after their next events."""
         raise NotImplementedError
 
-    def replay(self, servers: int, width: int, turns: int) -> RoutedLog:
-        """What happens to all requests."""
-        end = lax.while_loop(self.is_busy, self.turn, self.start(servers, width, turns))
+    def replay(self, servers: int, width: int, entries: int) -> RoutedLog:
+        """The log of all requests."""
+        end = lax.while_loop(self.is_busy, self.iterate, self.start(servers, width, entries))
         return routed_log_of(end.servers, end.record, end.requests, end.sent.server)
 
-    def start(self, servers: int, width: int, entries: int) -> Cluster:
+    def start(self, servers: int, width: int, entries: int) -> ServerStates:
         """Servers that no request was sent to, with room for ``entries`` entries of all."""
         requests, none = self.requests, jnp.zeros(servers, jnp.int32)
         size, zero = requests.prompt.shape[0], jnp.zeros((), jnp.int32)
-        s = server_of(self.step, self.rules, requests, None).start(width, entries)
+        s = Server.of(self.step, self.rules, requests, None).start(width, entries)
         path = s.log.path._replace(server=jnp.zeros(entries, jnp.int32))
         own = s._replace(log=None).update(queue={"head": zero + size - 1, "next": zero + size - 1})
         own = jax.tree.map(lambda x: jnp.broadcast_to(x, (servers, *x.shape)), own)
@@ -285,14 +290,14 @@ class ServerGroup:
         )
         sent = Sent(zero, jnp.zeros_like(requests.prompt), none, none, none + size - 1)
         record = s.log._replace(path=path)
-        return Cluster(Rows.of((own, None)), record, requests, sent, s.clock.now)
+        return ServerStates(Rows.of((own, None)), record, requests, sent, s.clock.now)
 
-    def is_busy(self, c: Cluster) -> Array:
+    def is_busy(self, c: ServerStates) -> Array:
         """Whether requests are left, and entries of the path."""
         more = c.record.entries < c.record.path.time.shape[0]
         return (c.finished < self.requests.count) & more
 
-    def due(self, c: Cluster, finished: Array) -> Array:
+    def due(self, c: ServerStates, finished: Array) -> Array:
         """When the next request is sent; FAR_FUTURE of one that waits for another."""
         at = c.sent.count
         due = self.requests.arrival[at]
@@ -300,7 +305,7 @@ class ServerGroup:
             return due
         return jnp.where(at < self.concurrency + finished, due, FAR_FUTURE).astype(due.dtype)
 
-    def load(self, c: Cluster) -> QueueLoad:
+    def load(self, c: ServerStates) -> QueueLoad:
         """What every server has."""
         servers = c.servers
         running = servers.slots.running
@@ -313,13 +318,13 @@ class ServerGroup:
             tokens = servers.slots.context + ends + c.sent.tokens - servers.queue.computed
         return QueueLoad(waiting, running, tokens)
 
-    def choose(self, c: Cluster, load: QueueLoad, time: Array) -> Array:
+    def choose(self, c: ServerStates, load: QueueLoad, time: Array) -> Array:
         """The server of the next request, at the time when it is sent."""
         there = None if self.windows is None else self.windows.open_at(time)
         at, servers = c.sent.count, c.sent.server
         return chosen(self.router, load, at, self.begins, servers, there).astype(jnp.int32)
 
-    def send(self, c: Cluster, k: Array, time: Array, ok: Array) -> Cluster:
+    def send(self, c: ServerStates, k: Array, time: Array, ok: Array) -> ServerStates:
         """The next request linked behind those of a server, where ``ok``."""
         sent, requests, at = c.sent, c.requests, c.sent.count
         assert requests.following is not None

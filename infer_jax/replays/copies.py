@@ -2,7 +2,7 @@
 
 A copy acts on the others through the router alone. Each has its passes up to its next event put
 together; the loop goes on with the event that comes first, of any copy, or the next arrival, and
-changes one copy in a turn.
+changes one copy in an iteration.
 """
 
 from collections.abc import Callable
@@ -19,10 +19,10 @@ from infer_jax.replays.cluster import (
     BY_PREFIX,
     ROUTERS,
     Beginnings,
-    Cluster,
     Planned,
     QueueLoad,
     ServerGroup,
+    ServerStates,
     Windows,
     check_servers,
 )
@@ -46,14 +46,14 @@ def replay_copies(
     copies: int,
     router: str,
     width: int,
-    turns: int,
+    entries: int,
 ) -> RoutedLog:
     """Serve all requests by ``copies`` of a server, each by the same ``rules``.
 
     A router sends each request to a copy when it arrives, by what the copies have then: requests
     that run are those in the pass that runs. ``begins``: of prompts, for a router by prefix;
     ``windows``: when each copy takes requests, for copies that start late or leave.
-    ``width`` and ``turns`` as of ``replay``, of each copy.
+    ``width`` and ``entries`` as of ``replay``, of each copy.
 
     Raises:
         InputError: fewer than one copy, an unknown router, one by prefix without ``begins``.
@@ -62,13 +62,13 @@ def replay_copies(
     if router in BY_PREFIX and begins is None:
         raise InputError("replay_copies", "begins", None, f"those of prompts, for {router}")
     group = CopyGroup(step, rules, requests, concurrency, router, begins, windows=windows)
-    return group.replay(copies, width, turns)
+    return group.replay(copies, width, entries)
 
 
 @cache
 def _copies_program(platform: str) -> Callable[..., RoutedLog]:
     """Compiled fully, whatever the environment says: it runs for long."""
-    static = ("copies", "router", "width", "turns")
+    static = ("copies", "router", "width", "entries")
     return jax.jit(replay_copies, static_argnames=static, compiler_options=full(platform))
 
 
@@ -85,12 +85,12 @@ def serve_copies(
 
     Raises:
         InputError: as ``serve``; fewer than one copy, an unknown router, one by prefix without
-            prefixes, rules that do not look for requests before every pass, windows in which a
+            prefixes, rules that do not poll for requests before every pass, windows in which a
             request finds no copy.
     """
     check_servers("serve_copies", "copies", copies, router, ROUTERS)
     if float(rules.poll) > 1:
-        raise InputError("serve_copies", "poll", float(rules.poll), "1: a look before every pass")
+        raise InputError("serve_copies", "poll", float(rules.poll), "1: a poll before every pass")
     begins = None
     if router in BY_PREFIX:
         if requests.prefixes is None:
@@ -113,7 +113,7 @@ def serve_copies(
 class CopyGroup(ServerGroup):
     """Copies of a server, each with a clock of its own."""
 
-    def start(self, servers: int, width: int, entries: int) -> Cluster:
+    def start(self, servers: int, width: int, entries: int) -> ServerStates:
         c = super().start(servers, width, entries)
         like = jax.eval_shape(lambda s: self.plan(self.server(c), s)[1], c.at(c.sent.count)[0])
         none = jax.tree.map(lambda x: jnp.zeros((servers, *x.shape), x.dtype), like)
@@ -121,7 +121,7 @@ class CopyGroup(ServerGroup):
         none = Planned(none.batch._replace(idle=yes), none.run, yes, end)
         return c._replace(rows=Rows.of((c.servers, none)))
 
-    def turn(self, c: Cluster) -> Cluster:
+    def iterate(self, c: ServerStates) -> ServerStates:
         """The next request is sent, if none of the copies' events comes before; else the first is.
 
         The copy with the event runs what it has put together, or gets the request, and plans anew.
@@ -141,7 +141,7 @@ class CopyGroup(ServerGroup):
         path = s.log.path
         assert path.server is not None
         s = s.update(log={"path": path._replace(server=put(path.server, at, k))})
-        # all that are sent at one time meet the copies as they are before they look
+        # all that are sent at one time meet the copies as they are before they poll
         held = self.due(c, finished + s.clock.finished - before) <= now
         ready = planned._replace(again=held | planned.again, end=now)
 
@@ -152,23 +152,23 @@ class CopyGroup(ServerGroup):
         return c.put(k, s, planned)
 
     def plan(self, server: Server, s: State) -> tuple[State, Planned]:
-        """A copy after a look at what it might feed, and what it does up to its next event.
+        """A copy after it has tried to feed a prompt, and what it does up to its next event.
 
         One that has its pass together is left as it is.
         """
         s, again = server.scheduler.compose(s)
         batch = server.batch(s)
         run = server.plan(s, ~again & ~batch.idle, batch)
-        end = jnp.where(again | batch.waits, s.clock.now, run.now)
+        end = jnp.where(again | batch.waits, s.clock.now, run.end)
         return s, Planned(batch, run, again, end)
 
-    def planned(self, c: Cluster) -> Planned:
+    def planned(self, c: ServerStates) -> Planned:
         """What each copy does next."""
         planned = c.rows.trees[1]
         assert planned is not None
         return planned
 
-    def load_at(self, c: Cluster, now: Array) -> QueueLoad:
+    def load_at(self, c: ServerStates, now: Array) -> QueueLoad:
         """What the copies have at a time in the passes that run."""
         load = self.load(c)
         if self.router != "minimum_tokens":
@@ -182,4 +182,4 @@ class CopyGroup(ServerGroup):
             before = steps_until(run, now - s.clock.now) - 1
             return jnp.where(batch.idle, 0, batch.grows * before)
 
-        return load._replace(tokens=load.tokens + c.look(growth, self.planned(c)))
+        return load._replace(tokens=load.tokens + c.map(growth, self.planned(c)))

@@ -4,6 +4,8 @@ Cache is reserved for a whole request before it is admitted, or its blocks are t
 and the last request is preempted when they run out.
 """
 
+from typing import TYPE_CHECKING
+
 import jax.numpy as jnp
 from jax import Array
 
@@ -12,6 +14,9 @@ from infer_jax.replays.requests import Requests
 from infer_jax.replays.rules import Rules, ScheduledChunk
 from infer_jax.replays.state import UNREACHED, State, get
 from infer_jax.specs import number, spec
+
+if TYPE_CHECKING:
+    from infer_jax.replays.scheduler import Scheduler
 
 
 @spec
@@ -107,12 +112,12 @@ class Preempting(Rules):
     )  # fmt: skip
 
     can_draft = True
-    idle_looks = True
+    idle_polls = True
     cache = PrefixCache
     preempts = True
     sums = ("last", "next")
 
-    # admit
+    # admission
     def fits(self, s: State, requests: Requests, chunk: ScheduledChunk) -> Array:
         part = chunk.done + chunk.tokens
         tokens = jnp.where((self.entire > 0) | (self.hold > 0), chunk.whole, part)
@@ -123,7 +128,7 @@ class Preempting(Rules):
         ahead = 2 + (self.overlap > 0)
         return self.blocks_of(prompt + output + ahead * self.drafts)
 
-    # blocks that are taken
+    # blocks in use
     def used_blocks(self, s: State, requests: Requests) -> Array:
         taken = s.slots.sums.last + self.prompt_blocks(s, requests)
         return taken + s.cache.unseen_blocks(s) - s.cache.shared
@@ -142,16 +147,23 @@ class Preempting(Rules):
         tokens = jnp.where(self.hold > 0, whole, s.batch.computed + more)
         return jnp.where(s.batch.request >= 0, self.blocks_of(tokens), 0)
 
-    # make room
+    # preemption
     def is_short(self, s: State, requests: Requests, chunk: ScheduledChunk) -> Array:
         more = jnp.where(chunk.begun, chunk.tokens, 0)
         wanted = s.slots.sums.next + self._part_blocks(s, requests, more) - s.cache.shared
         return (s.batch.tokens == 0) & (wanted + s.unseen.blocks > self.blocks)
 
-    def victim(self, s: State, requests: Requests) -> Array:
-        """The last that was admitted."""
+    def victim(self, s: State, requests: Requests) -> tuple[Array, Array]:
+        """The last that was admitted (vLLM: ``self.running.pop()``); no pass of it is unread."""
         slots = s.slots
-        return jnp.argmax(jnp.where(slots.end < UNREACHED, slots.request, -1)).astype(jnp.int32)
+        slot = jnp.argmax(jnp.where(slots.end < UNREACHED, slots.request, -1)).astype(jnp.int32)
+        return slot, jnp.zeros_like(slot)
+
+    def requeue(
+        self, ctx: "Scheduler", s: State, after: State, victim: Array, slot: Array
+    ) -> State:
+        """At its front (vLLM: ``self.waiting.prepend_request``)."""
+        return after.update(queue={"head": victim})
 
     def safe_steps(self, s: State) -> Array:
         free = self.blocks - s.slots.sums.next - s.unseen.blocks + s.cache.shared

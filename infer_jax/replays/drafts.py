@@ -144,7 +144,7 @@ def next_passes(
     return 1 + passes, (jnp.where(passes > 0, rest, 1), rate)
 
 
-def look_ahead(s: State, request: Array) -> State:
+def read_next(s: State, request: Array) -> State:
     """With what was recorded of the request that is fed next."""
     left, rest = s.log.passes_left, s.log.last_tokens
     if left is None or rest is None:

@@ -42,7 +42,7 @@ class Log(NamedTuple):
     marks: Marks
     preempted: Int[Array, " n"]  # times
     complete: Bool[Array, ""]  # whether all were served: else the path was too short
-    turns: Int[Array, ""]  # entries of the path
+    entries: Int[Array, ""]  # of the path
     cached: Int[Array, " n"] | None = None  # prompt tokens that were found in a prefix cache
 
     @property
@@ -116,7 +116,7 @@ def _of_one(log: Log, mine: np.ndarray, span: slice, sizes: Sequence[int]) -> Lo
     names = ("arrival", "admitted", "first", "last", "output", "preempted", "cached")
     columns = jax.tree.map(rows, {name: getattr(log, name) for name in names})
     marks = (np.maximum(rows(np.asarray(x)) - span.start, -1) for x in log.marks)
-    counts = {"count": np.asarray(len(mine)), "turns": np.asarray(span.stop - span.start)}
+    counts = {"count": np.asarray(len(mine)), "entries": np.asarray(span.stop - span.start)}
     return log._replace(
         **columns, **counts, path=jax.tree.map(entries, log.path), marks=Marks(*marks)
     )
@@ -191,7 +191,7 @@ def _logged(
         "preempted": jnp.where(there, record.preempted, 0),
         "cached": None if cached is None else jnp.where(there, cached, 0),
         "complete": (jnp.sum(s.clock.finished) >= requests.count) & all_in,
-        "turns": record.entries,
+        "entries": record.entries,
     }
     return timed(path, marks, requests, concurrency, **facts)
 
@@ -244,10 +244,10 @@ def path_gradient(
     else:
         # what was spent since the last wait, after the arrival that ended it
         elapsed = jnp.cumsum(spent)
-        since = lax.cummax(jnp.where(path.jump >= 0, jnp.arange(spent.shape[0]), -1))
-        came = arrival[jnp.maximum(path.jump, 0)]
+        since = lax.cummax(jnp.where(path.woken_by >= 0, jnp.arange(spent.shape[0]), -1))
+        came = arrival[jnp.maximum(path.woken_by, 0)]
         times = elapsed + jnp.where(since >= 0, (came - elapsed)[jnp.maximum(since, 0)], 0.0)
-    same = {name: getattr(log, name) for name in ("preempted", "complete", "turns", "cached")}
+    same = {name: getattr(log, name) for name in ("preempted", "complete", "entries", "cached")}
     return timed(path._replace(time=times), log.marks, requests, concurrency, **same)
 
 

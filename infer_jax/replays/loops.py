@@ -15,7 +15,7 @@ from infer_jax.replays.log import Log, RoutedLog, log_of
 from infer_jax.replays.prefix_cache import NoCache
 from infer_jax.replays.requests import Requests, power_of_two
 from infer_jax.replays.rules import Rules
-from infer_jax.replays.server import server_of
+from infer_jax.replays.server import Server
 from infer_jax.replays.state import State
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ def replay(
     concurrency: Array | None = None,
     *,
     width: int,
-    turns: int,
+    entries: int,
 ) -> Log:
     """Serve all requests, each sent as it arrives, with at most ``concurrency`` of them in flight.
 
@@ -44,10 +44,10 @@ def replay(
         concurrency: requests in flight at most: one that arrives later is sent as soon as another
             leaves. With arrivals at 0 that is a closed loop.
         width: slots that the arrays have room for, at least ``rules.slots``.
-        turns: entries of the path there is room for; ``Log.complete`` says whether it was enough.
+        entries: of the path, for which there is room; ``Log.complete`` says whether it was enough.
     """
-    server = server_of(step, rules, requests, concurrency)
-    end = lax.while_loop(server.is_busy, server.turn, server.start(width, turns))
+    server = Server.of(step, rules, requests, concurrency)
+    end = lax.while_loop(server.is_busy, server.iterate, server.start(width, entries))
     return log_of(end, server.requests, concurrency)
 
 
@@ -71,7 +71,7 @@ def serve(step: StepTime, rules: Rules, requests: Requests, concurrency: int | N
     return serve_by(_program, step, rules, requests, concurrency)
 
 
-_program = jax.jit(replay, static_argnames=("width", "turns"))
+_program = jax.jit(replay, static_argnames=("width", "entries"))
 
 
 def serve_by(
@@ -89,14 +89,14 @@ def serve_by(
         InputError: as ``serve``.
     """
     checked(rules, requests, concurrency)
-    width, turns = sizes_of(rules, requests, concurrency)
+    width, entries = sizes_of(rules, requests, concurrency)
     loop = None if concurrency is None else jnp.asarray(concurrency, jnp.int32)
     while True:
         # preempted requests take more entries, and the events of every rank are entries of all
-        log = program(step, rules, requests, loop, *more, width=width, turns=turns, **how)
+        log = program(step, rules, requests, loop, *more, width=width, entries=entries, **how)
         if log.complete:
             return log
-        turns *= 2
+        entries *= 2
 
 
 def lanes(
@@ -135,32 +135,32 @@ def side_by_side(
     concurrency: Array | None = None,
     *,
     width: int,
-    turns: int,
+    entries: int,
 ) -> Log:
     """Many servers at once, of which every number has a leading axis: for accelerators.
 
-    ``vmap`` of ``replay`` says the same, and copies the arrays of all lanes in every turn, because
-    some have finished; here they are left as they are. ``step`` is a ``Partial``.
+    ``vmap`` of ``replay`` says the same, and copies the arrays of all lanes in every iteration,
+    because some have finished; here they are left as they are. ``step`` is a ``Partial``.
     """
     servers = (step, rules, requests, concurrency)
 
     def start(lane: tuple) -> State:
-        return server_of(*lane).start(width, turns)
+        return Server.of(*lane).start(width, entries)
 
     def is_busy(states: State) -> Array:
-        return jnp.any(jax.vmap(lambda lane, s: server_of(*lane).is_busy(s))(servers, states))
+        return jnp.any(jax.vmap(lambda lane, s: Server.of(*lane).is_busy(s))(servers, states))
 
-    def turn(states: State) -> State:
-        return jax.vmap(lambda lane, s: server_of(*lane).turn(s))(servers, states)
+    def iterate(states: State) -> State:
+        return jax.vmap(lambda lane, s: Server.of(*lane).iterate(s))(servers, states)
 
-    end = lax.while_loop(is_busy, turn, jax.vmap(start)(servers))
-    return jax.vmap(lambda lane, s: log_of(s, server_of(*lane).requests, lane[3]))(servers, end)
+    end = lax.while_loop(is_busy, iterate, jax.vmap(start)(servers))
+    return jax.vmap(lambda lane, s: log_of(s, Server.of(*lane).requests, lane[3]))(servers, end)
 
 
 def sizes_of(rules: Rules, requests: Requests, concurrency: int | None = None) -> tuple[int, int]:
     """Slots, and entries of the path, of the arrays of a program: powers of two.
 
-    No more slots than requests can be in flight: every turn looks through all of them. The entries
+    No more slots than requests can be in flight: every iteration reduces all of them. The entries
     are an upper bound if no request is preempted.
     """
     count = int(requests.count)
@@ -200,7 +200,7 @@ def checked(rules: Rules, requests: Requests, concurrency: int | None) -> None:
         ((drafts > 0) != (requests.drafts is not None), "drafts", drafts,
          "drafts of rules and of requests (drawn_drafts), or neither"),
         (overlap and poll > 1, "overlap", "yes",
-         "no: rules that look for requests in some passes have no overlap"),
+         "no: rules that poll for requests before some passes have no overlap"),
     ]  # fmt: skip
     if prefixes is not None:
         problems += [

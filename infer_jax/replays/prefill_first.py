@@ -1,5 +1,7 @@
 """Rules of engines that stop decoding while a prompt can be computed."""
 
+from typing import TYPE_CHECKING
+
 import jax.numpy as jnp
 from jax import Array
 
@@ -8,8 +10,11 @@ from infer_jax.replays.drafts import tokens_to_come
 from infer_jax.replays.radix_cache import RadixCache
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.rules import Rules, ScheduledChunk
-from infer_jax.replays.state import UNREACHED, SlotSums, State, get, total
+from infer_jax.replays.state import UNREACHED, SlotSums, State, get, note, total
 from infer_jax.specs import number, spec
+
+if TYPE_CHECKING:
+    from infer_jax.replays.scheduler import Scheduler
 
 HAIR = 1e-6  # tokens
 
@@ -21,11 +26,11 @@ class PrefillFirst(Rules):
     SGLang (python/sglang/srt/managers/schedule_policy.py at 00550cd, ``PrefillAdder``;
     scheduler.py, ``get_next_batch_to_run``; schedule_batch.py, ``retract_decode``). A request is
     admitted if its tokens to compute and to come (``clip`` at the most) are fewer than the free
-    ones less a share, ``ratio``, of what running requests have to come. The share falls from
+    ones less a share (``new_token_ratio``) of what running requests have to come. It falls from
     ``ratio`` to ``least`` in ``decay`` decode passes. A request that does not fit, or finds no
     slot, ends admission until one has left and one more decode pass has run. Where the next tokens
     find no room, requests with the fewest tokens (of those the longest prompts) go back to the end
-    of the queue, and the share becomes (tokens so far + ``ahead`` each) / (all tokens + 1) of the
+    of the queue, and the ratio becomes (tokens so far + ``ahead`` each) / (all tokens + 1) of the
     others. With drafts those go back whose prompts ended last, and a decode pass reserves
     ``drafts.reserved_tokens``.
     """
@@ -35,7 +40,7 @@ class PrefillFirst(Rules):
     decay: Array = number("decode passes in which it falls", kind="count", low=1, default=600.0)
     clip: Array = number("tokens to come counted at most", kind="count", default=4096.0)
     ahead: Array = number(
-        "tokens that the share counts ahead after room was made", kind="count", default=20.0
+        "tokens of each that the ratio counts ahead after a retraction", kind="count", default=20.0
     )
 
     mixed = False
@@ -46,9 +51,11 @@ class PrefillFirst(Rules):
     sums = SlotSums._fields
 
     def start(self, s: State) -> State:
-        return s.update(queue={"share": jnp.asarray(self.ratio, s.queue.share.dtype)})
+        return s.update(
+            queue={"new_token_ratio": jnp.asarray(self.ratio, s.queue.new_token_ratio.dtype)}
+        )
 
-    # admit
+    # admission
     def fits(self, s: State, requests: Requests, chunk: ScheduledChunk) -> Array:
         hit = chunk.hit
         late = s.unseen.finished if s.drafts is None else s.drafts.over_rest
@@ -58,9 +65,9 @@ class PrefillFirst(Rules):
         coming = (
             jnp.where(s.unseen.decoded, sums.to_come_before, sums.to_come + first_tokens) + late
         )
-        rest = free - coming * s.queue.share - s.batch.charged
+        rest = free - coming * s.queue.new_token_ratio - s.batch.total_token_offset
         wanted = chunk.whole - hit.blocks * self.block + jnp.minimum(chunk.coming, self.clip)
-        # at a tie no request is admitted, whatever the digits of ``charge`` say
+        # at a tie no request is admitted, whatever the digits of the offset are
         return wanted < rest - HAIR
 
     def largest_blocks(self, prompt: Array, output: Array) -> Array:
@@ -68,7 +75,6 @@ class PrefillFirst(Rules):
         ahead = jnp.where(self.drafts > 0, 2 * (1 + self.drafts), 0)
         return self.blocks_of(prompt + output + 1 + ahead)
 
-    # feed
     def prompt_budget(self, s: State) -> Array:
         return self.budget
 
@@ -76,18 +82,25 @@ class PrefillFirst(Rules):
         """Whole blocks (``ceil_paged_tokens``)."""
         return self.blocks_of(tokens) * self.block
 
-    def charge(self, s: State, chunk: ScheduledChunk) -> Array:
-        """Tokens to come, whole, less the share that ``fits`` counts of those in slots."""
+    def update_prefill_budget(self, s: State, chunk: ScheduledChunk) -> dict[str, Array]:
+        """``PrefillAdder._update_prefill_budget``: a page, and the output up to ``clip`` in whole.
+
+        Less ``new_token_ratio`` of it, which ``fits`` counts of all that are in slots. Where the
+        output is longer than ``clip``, a first token that was not read leaves as much to come.
+        """
         coming = jnp.minimum(chunk.coming, self.clip)
         now, before = tokens_to_come(chunk.passes - 1, chunk.per_pass)
         left = jnp.where(s.unseen.decoded, before, now)
-        counted = s.queue.share * jnp.minimum(left, self.clip)
-        return self.block + jnp.where(chunk.cut, 0.0, coming - counted)
+        counted = s.queue.new_token_ratio * jnp.minimum(left, self.clip)
+        offset = self.block + jnp.where(chunk.cut, 0.0, coming - counted)
+        batch = s.batch
+        return {
+            "first_tokens": batch.first_tokens + (~chunk.cut & (chunk.coming <= self.clip)),
+            "total_token_offset": batch.total_token_offset
+            + offset.astype(batch.total_token_offset.dtype),
+        }
 
-    def counts_first(self, chunk: ScheduledChunk) -> Array:
-        return chunk.coming <= self.clip
-
-    # blocks that are taken
+    # blocks in use
     def slot_sums(self, left: Array, before: Array, last: Array, now: Array) -> SlotSums:
         """Blocks after the last step and at the next, tokens to come, and those a step before."""
         clip = self.clip.astype(jnp.int32)
@@ -109,13 +122,18 @@ class PrefillFirst(Rules):
     def leaving_blocks(self, s: State, last: Array, now: Array) -> tuple[Array, Array]:
         return self.blocks_of(last), self.blocks_of(now)
 
-    # make room
+    # preemption
     def is_short(self, s: State, requests: Requests, chunk: ScheduledChunk) -> Array:
         wanted = s.slots.sums.next + s.unseen.next_blocks - s.cache.shared
         return (s.batch.tokens == 0) & (s.slots.decoding > 1) & (wanted > self.blocks)
 
-    def victim(self, s: State, requests: Requests) -> Array:
+    def victim(self, s: State, requests: Requests) -> tuple[Array, Array]:
         """The fewest tokens so far; of those the longest prompt, then the last to arrive."""
+        slot = self._victim_slot(s, requests)
+        ready = get(s.log.ready, jnp.maximum(get(s.slots.request, slot), 0))
+        return slot, self._runs_in_last(s, ready)
+
+    def _victim_slot(self, s: State, requests: Requests) -> Array:
         there, who = s.slots.end < UNREACHED, jnp.maximum(s.slots.request, 0)
         if s.drafts is not None:  # whose prompt ended last
             return jnp.argmax(jnp.where(there, s.drafts.order, -1)).astype(jnp.int32)
@@ -125,10 +143,6 @@ class PrefillFirst(Rules):
         longest = fewest & (prompt == jnp.max(jnp.where(fewest, prompt, 0)))
         return jnp.argmax(jnp.where(longest, s.slots.request, -1)).astype(jnp.int32)
 
-    def unread_tokens(self, s: State, slot: Array) -> Array:
-        ready = get(s.log.ready, jnp.maximum(get(s.slots.request, slot), 0))
-        return self._runs_in_last(s, ready)
-
     def _unread(self, s: State) -> Array:
         """Whether each request has a token in the pass that runs while this one is composed."""
         return self._runs_in_last(s, s.log.ready[jnp.maximum(s.slots.request, 0)])
@@ -137,23 +151,44 @@ class PrefillFirst(Rules):
         ended = ready == s.clock.entries - 1
         return ((self.overlap > 0) & (s.unseen.decoded | ended)).astype(jnp.int32)
 
-    def tokens_freed(self, s: State) -> Array:
+    def retracted_tokens(self, s: State) -> Array:
+        """Tokens that a retraction evicts for those that remain: ``ahead`` each."""
         return self.ahead.astype(jnp.int32) * (s.slots.decoding - 1 + s.unseen.finished)
 
-    def share_after(self, s: State, requests: Requests, slot: Array) -> Array:
+    def requeue(
+        self, ctx: "Scheduler", s: State, after: State, victim: Array, slot: Array
+    ) -> State:
+        """At its end, and ``new_token_ratio`` is estimated anew."""
+        queue, log = s.queue, s.log
+        others, yes = queue.returned >= 0, jnp.ones_like(queue.blocked)
+        return after.update(
+            queue={
+                "returned": jnp.where(others, queue.returned, victim),
+                "returned_last": victim,
+                "blocked": ~yes,
+                "new_token_ratio": self._new_estimate_ratio(s, ctx.requests, slot),
+            },
+            log={
+                "behind": note(log.behind, queue.returned_last, victim, others),
+                "arrived_before": note(log.arrived_before, victim, ctx.arrived(s), yes),
+            },
+        )
+
+    def _new_estimate_ratio(self, s: State, requests: Requests, slot: Array) -> Array:
+        """``new_estimate_ratio`` of ``retract_decode``, of all that run but the one in ``slot``."""
         slots = s.slots
         output = requests.output[jnp.maximum(slots.request, 0)]
         rest = (slots.end < UNREACHED) & (jnp.arange(slots.request.shape[0]) != slot)
         tokens = drafting.output_tokens(s, requests, self._unread(s))
         so_far = total(jnp.where(rest, tokens + self.ahead, 0.0))
-        share = so_far / (total(jnp.where(rest, output, 0)) + 1.0)
-        return jnp.minimum(share, 1.0).astype(s.queue.share.dtype)
+        ratio = so_far / (total(jnp.where(rest, output, 0)) + 1.0)
+        return jnp.minimum(ratio, 1.0).astype(s.queue.new_token_ratio.dtype)
 
     def safe_steps(self, s: State) -> Array:
         free = self.blocks - s.slots.sums.next - s.unseen.next_blocks + s.cache.shared
         return self.steps_in(s, free)
 
-    # finish
+    # the end of a pass
     def finish(self, s: State, after: State, gone: Array, prompts: Array, idle: Array) -> State:
         # what is known of those who leave: all of it, or (overlap) who left a pass ago, which a
         # decode pass alone takes note of
@@ -164,12 +199,13 @@ class PrefillFirst(Rules):
         cleared |= jnp.where(lags, idle, after.slots.decoding == 0)
         still = jnp.where(lags, queue.clearing | leaves, queue.clearing)
         fall = (self.ratio - self.least) / self.decay * (after.clock.steps - s.clock.steps)
-        share = jnp.maximum(queue.share - fall, self.least)
-        share = jnp.where(queue.preempted, queue.share, share)
+        ratio = jnp.maximum(queue.new_token_ratio - fall, self.least)
+        ratio = jnp.where(queue.preempted, queue.new_token_ratio, ratio)
+        ratio = jnp.where(idle, self.ratio, ratio)
         return after.update(
             queue={
                 "blocked": queue.blocked & ~cleared,
                 "clearing": jnp.where(prompts, still, leaves),
-                "share": jnp.where(idle, self.ratio, share).astype(queue.share.dtype),
+                "new_token_ratio": ratio.astype(queue.new_token_ratio.dtype),
             }
         )

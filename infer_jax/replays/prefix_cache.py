@@ -57,7 +57,7 @@ class NoCache(NamedTuple):
         """The state once the next request is looked up, if it ``waits`` and a pass may take it."""
         return s
 
-    def look(self, ctx: "Scheduler", s: State) -> CacheHit:
+    def lookup(self, ctx: "Scheduler", s: State) -> CacheHit:
         """What is in the cache of the request that comes next."""
         return CacheHit(get(ctx.requests.cached, s.queue.next))
 
@@ -130,7 +130,7 @@ class PrefixCache(NamedTuple):
 
     try_next = NoCache.try_next
 
-    def look(self, ctx: "Scheduler", s: State) -> CacheHit:
+    def lookup(self, ctx: "Scheduler", s: State) -> CacheHit:
         rules, prefixes = ctx.rules, ctx.requests.prefixes
         assert prefixes is not None
         taken = rules.taken_blocks(s, ctx.requests) + s.unseen.blocks
@@ -156,8 +156,8 @@ class PrefixCache(NamedTuple):
             complete = ~waits & (there >= size)
             return i + 1, found + there, used, fetched + away, complete, uses, away > 0, waits
 
-        looks = (s.batch.request < 0) & (s.batch.left > 0)
-        start = zero, zero, zero, zero, looks, looks, looks, zero > 0
+        tries = (s.batch.request < 0) & (s.batch.left > 0)
+        start = zero, zero, zero, zero, tries, tries, tries, zero > 0
         _, found, used, fetched, complete, uses, away, waits = lax.while_loop(
             lambda carry: carry[4] & (carry[0] < depth), body, start
         )
@@ -336,7 +336,7 @@ class PrefixCache(NamedTuple):
 def _change_where(
     ok: Array, change: Callable[[PrefixCache], PrefixCache], cache: PrefixCache
 ) -> PrefixCache:
-    """The cache changed where ``ok``: a loop of one turn or none, as a choice copies all of it."""
+    """The cache changed where ``ok``: a loop of one iteration or none, which copies nothing."""
 
     def body(carry: tuple[Array, PrefixCache]) -> tuple[Array, PrefixCache]:
         return jnp.zeros_like(carry[0]), change(carry[1])

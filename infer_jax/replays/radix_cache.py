@@ -9,7 +9,7 @@ output once it has left; one that is taken back leaves there what it had put the
 short for a pass, as many as are missing are given up.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import jax.numpy as jnp
 from jax import Array, lax
@@ -21,6 +21,7 @@ from infer_jax.replays.requests import Prefixes
 from infer_jax.replays.state import UNREACHED, State, get, note, put, total
 
 if TYPE_CHECKING:
+    from infer_jax.replays.prefill_first import PrefillFirst
     from infer_jax.replays.rules import ScheduledChunk
     from infer_jax.replays.scheduler import Scheduler
 
@@ -83,7 +84,7 @@ class RadixCache(NamedTuple):
         _, cache = lax.while_loop(lambda carry: carry[0], look_up, (ok, self))
         return s._replace(cache=cache)
 
-    def look(self, ctx: "Scheduler", s: State) -> CacheHit:
+    def lookup(self, ctx: "Scheduler", s: State) -> CacheHit:
         return CacheHit(self.matched * ctx.rules.block, self.matched, self.matched - self.unlocked)
 
     note_wait, wait, unseen_blocks = NoCache.note_wait, NoCache.wait, PrefixCache.unseen_blocks
@@ -106,7 +107,7 @@ class RadixCache(NamedTuple):
         """It unlocks what it used, and pages are given up for passes to come."""
         rules, tree = ctx.rules, lock(self.tree, get(self.node, victim), -1)
         used = s.slots.sums.last + s.unseen.blocks - tree.shared - rules.blocks_of(tokens)
-        wanted = rules.blocks_of(rules.tokens_freed(s))
+        wanted = rules.blocks_of(cast("PrefillFirst", rules).retracted_tokens(s))
         mine = (self.leaving >> 1) == victim
         return self._replace(
             tree=evict(tree, rules.blocks - used - wanted),

@@ -13,13 +13,13 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from infer_jax.errors import InputError
-from infer_jax.replays.cluster import BY_LOAD, Cluster, QueueLoad, ServerGroup, check_servers
+from infer_jax.replays.cluster import BY_LOAD, QueueLoad, ServerGroup, ServerStates, check_servers
 from infer_jax.replays.decode_run import LONGEST, Rows, StepTime, decode_run, run_time, steps_until
 from infer_jax.replays.log import RoutedLog
 from infer_jax.replays.loops import serve_by
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.rules import Rules
-from infer_jax.replays.server import ComposedPass, PassRun
+from infer_jax.replays.server import ComposedPass, PassRun, RunLength
 from infer_jax.replays.state import UNREACHED, Path, State, catch_up, where
 
 
@@ -44,19 +44,19 @@ def replay_ranks(
     ranks: int,
     router: str,
     width: int,
-    turns: int,
+    entries: int,
 ) -> RoutedLog:
     """Serve all requests by ``ranks`` attention ranks, each by the same ``rules``.
 
     A router sends each request to a rank when it arrives, by what the ranks have in the pass that
-    runs, and those that it has sent since. ``width`` and ``turns`` as of ``replay``, of each rank.
+    runs, and those that it has sent since. ``width`` and ``entries``: as of ``replay``, of a rank.
     """
     check_servers("replay_ranks", "ranks", ranks, router, BY_LOAD)
     group = RankGroup(step.own, rules, requests, concurrency, router, common=step.common)
-    return group.replay(ranks, width, turns)
+    return group.replay(ranks, width, entries)
 
 
-_ranks_program = jax.jit(replay_ranks, static_argnames=("ranks", "router", "width", "turns"))
+_ranks_program = jax.jit(replay_ranks, static_argnames=("ranks", "router", "width", "entries"))
 
 
 def serve_ranks(
@@ -79,41 +79,41 @@ def serve_ranks(
     if requests.prefixes is not None:
         raise InputError("serve_ranks", "prefixes", "given", "none: ranks have no such queues")
     if float(rules.poll) > 1:
-        raise InputError("serve_ranks", "poll", float(rules.poll), "1: a look before every pass")
+        raise InputError("serve_ranks", "poll", float(rules.poll), "1: a poll before every pass")
     return serve_by(_ranks_program, step, rules, requests, concurrency, ranks=ranks, router=router)
 
 
 class RankGroup(ServerGroup):
     """Attention ranks, whose passes run together."""
 
-    def start(self, servers: int, width: int, entries: int) -> Cluster:
+    def start(self, servers: int, width: int, entries: int) -> ServerStates:
         """Ranks that have the requests which are there from the start.
 
-        A turn is an entry of every rank.
+        An iteration is an entry of every rank.
         """
         c = super().start(servers, width, entries * servers)
         return self.route(c, self.load(c), c.now, c.finished)
 
-    def is_busy(self, c: Cluster) -> Array:
+    def is_busy(self, c: ServerStates) -> Array:
         more = c.record.entries + c.sent.last.shape[0] <= c.record.path.time.shape[0]
         return super().is_busy(c) & more
 
-    def turn(self, c: Cluster) -> Cluster:
+    def iterate(self, c: ServerStates) -> ServerStates:
         """Every rank puts its pass together; then all run, to the next event of any, or wait."""
 
-        def compose(carry: tuple[Cluster, Array]) -> tuple[Cluster, Array]:
+        def compose(carry: tuple[ServerStates, Array]) -> tuple[ServerStates, Array]:
             c, batch = carry[0].each(lambda s: self.compose(carry[0], s))
             # who waits for the pass that runs: vLLM's rank that had nothing for it, or all of them
-            waits = batch.waits & (self.rules.idle_looks | jnp.all(batch.idle))
+            waits = batch.waits & (self.rules.idle_polls | jnp.all(batch.idle))
 
             def catch(s: State, waits: Array) -> State:
                 return where(waits, catch_up(s), s)._replace(log=None)
 
-            return c._replace(rows=Rows.of((c.look(catch, waits), None))), jnp.any(waits)
+            return c._replace(rows=Rows.of((c.map(catch, waits), None))), jnp.any(waits)
 
         return self.run(lax.while_loop(lambda carry: carry[1], compose, (c, c.now >= 0.0))[0])
 
-    def compose(self, c: Cluster, s: State) -> tuple[State, ComposedPass]:
+    def compose(self, c: ServerStates, s: State) -> tuple[State, ComposedPass]:
         """A rank that has put its pass together, and that pass.
 
         One that has it together is left as it is.
@@ -129,20 +129,21 @@ class RankGroup(ServerGroup):
         s, _ = lax.while_loop(lambda carry: carry[1], feed, (s, c.now >= 0.0))
         return s, server.batch(s)
 
-    def run(self, c: Cluster) -> Cluster:
+    def run(self, c: ServerStates) -> ServerStates:
         """All ranks after the next passes, or a wait, and the requests that came meanwhile."""
         s, server = c.servers, self.server(c)
         clock, kind = s.clock, s.clock.now.dtype
-        batch: ComposedPass = c.look(server.batch)
+        batch: ComposedPass = c.map(server.batch)
         now, finished = clock.now[0], c.finished
         all_idle, due = jnp.all(batch.idle), self.due(c, finished)
-        steps, duration, look = lax.cond(
+        none = jnp.zeros((), kind)
+        length = lax.cond(
             all_idle,
-            lambda: (jnp.ones_like(c.sent.count), jnp.zeros((), kind), jnp.zeros((), kind)),
-            lambda: self.passes(c, batch, due - now),
+            lambda: RunLength(jnp.ones_like(c.sent.count), none, none),
+            lambda: self.run_length(c, batch, due - now),
         )
-        end = jnp.where(all_idle, jnp.maximum(now, due), now + duration)
-        run, go = PassRun(steps, end, look, jnp.asarray(-1)), jnp.asarray(True)
+        steps, end = length.steps, jnp.where(all_idle, jnp.maximum(now, due), now + length.seconds)
+        run, go = PassRun(steps, end, length.last_poll, jnp.asarray(-1)), jnp.asarray(True)
 
         path, at, zero = c.record.path, c.record.entries, jnp.zeros_like(steps)
         single = c.record._replace(path=jax.tree.map(lambda x: x[:1], path), entries=zero)
@@ -156,14 +157,18 @@ class RankGroup(ServerGroup):
         own = own._replace(server=ranks[:, None])
         path = jax.tree.map(lambda x, y: lax.dynamic_update_slice(x, y[:, 0], (at,)), path, own)
         record = c.record._replace(path=path, entries=at + len(ranks))
-        if not self.rules.idle_looks:
+        if not self.rules.idle_polls:
             # a rank that ran along has put its next pass together when the others did, and does
             # not know that it was idle
             along = batch.idle & ~all_idle
-            looked = along & (self.rules.overlap > 0)
+            polled = along & (self.rules.overlap > 0)
             states = states.update(
-                clock={"last_look": jnp.where(looked, now + look, states.clock.last_look)},
-                queue={"share": jnp.where(along, s.queue.share, states.queue.share)},
+                clock={"last_poll": jnp.where(polled, now + run.last_poll, states.clock.last_poll)},
+                queue={
+                    "new_token_ratio": jnp.where(
+                        along, s.queue.new_token_ratio, states.queue.new_token_ratio
+                    )
+                },
             )
         # who came during the pass met the ranks as they were then
         growth = jnp.where(batch.idle, 0, batch.grows * (steps - 1))
@@ -174,14 +179,14 @@ class RankGroup(ServerGroup):
         return self.route(c, self.load(c), end, c.finished, held=True)
 
     def route(
-        self, c: Cluster, load: QueueLoad, now: Array, finished: Array, *, held: bool = False
-    ) -> Cluster:
+        self, c: ServerStates, load: QueueLoad, now: Array, finished: Array, *, held: bool = False
+    ) -> ServerStates:
         """Requests that are sent by ``now`` each at the end of the queue of a rank.
 
         ``held``: those that waited for one which has just ended, and are sent at ``now``.
         """
 
-        def send(carry: tuple[Cluster, QueueLoad]) -> tuple[Cluster, QueueLoad]:
+        def send(carry: tuple[ServerStates, QueueLoad]) -> tuple[ServerStates, QueueLoad]:
             c, load = carry
             at, yes = c.sent.count, jnp.asarray(True)
             time = now if held else self.requests.arrival[at]
@@ -196,8 +201,8 @@ class RankGroup(ServerGroup):
 
         return lax.while_loop(lambda x: self.due(x[0], finished) <= now, send, (c, load))[0]
 
-    def passes(self, c: Cluster, batch: ComposedPass, due: Array) -> tuple[Array, Array, Array]:
-        """Passes until the next event of any rank, their time (s), and that of the last look."""
+    def run_length(self, c: ServerStates, batch: ComposedPass, due: Array) -> RunLength:
+        """Passes up to the next event of any rank; ``due``: seconds until a request is sent."""
         s, kind, overlap = c.servers, c.now.dtype, self.rules.overlap > 0
 
         server = self.server(c)
@@ -207,11 +212,11 @@ class RankGroup(ServerGroup):
             unseen = server.wakes(s, arrives) & (arrives <= jnp.finfo(kind).tiny)
             longest = server.longest_run(s, batch.prompts, arrives)
             longest = jnp.where(batch.idle, LONGEST, longest)
-            # one that runs along though requests wait looks again when the pass has run
+            # one that runs along though requests wait tries again when the pass has run
             refused = batch.idle & server.scheduler.waits(s)
             return jnp.where(unseen | refused, 1, longest)
 
-        longest = jnp.min(c.look(longest_run, batch))
+        longest = jnp.min(c.map(longest_run, batch))
         tokens = s.batch.tokens
         decoding, fed = (jnp.where(batch.idle, 0, x).astype(kind) for x in (batch.decoding, tokens))
         verified = decoding * (1.0 + self.rules.drafts)
@@ -237,7 +242,7 @@ class RankGroup(ServerGroup):
         def pass_time(*feeds: Array) -> Array:
             return self.step(*feeds) + common
 
-        def several() -> tuple[Array, Array, Array]:
+        def several() -> RunLength:
             decoding, context, pairs = (
                 x[slowest] for x in (batch.decoding, batch.context, s.batch.pairs)
             )
@@ -245,12 +250,11 @@ class RankGroup(ServerGroup):
             run = decode_run(pass_time, decoding, context, fed, pairs, longest, growth)
             soon = due < run_time(run, longest.astype(kind))
             steps = lax.cond(soon, lambda: steps_until(run, due), lambda: longest)
-            looked = jnp.where(overlap, steps - 1, steps)
-            look = run_time(run, looked.astype(kind))
-            return steps, run_time(run, steps.astype(kind)), look
+            last_poll = run_time(run, jnp.where(overlap, steps - 1, steps).astype(kind))
+            return RunLength(steps, run_time(run, steps.astype(kind)), last_poll)
 
-        def single() -> tuple[Array, Array, Array]:
+        def single() -> RunLength:
             seconds = first[slowest] + common
-            return longest, seconds, jnp.where(overlap, 0.0, seconds)
+            return RunLength(longest, seconds, jnp.where(overlap, 0.0, seconds))
 
         return lax.cond(longest > 1, several, single)

@@ -5,7 +5,7 @@ Numbers that every engine has. What differs in kind is a class: ``GuaranteedNoEv
 lanes of ``vmap`` may differ in it.
 """
 
-from typing import ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,9 @@ from infer_jax.replays.radix_cache import RadixCache
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.state import UNREACHED, SlotSums, State
 from infer_jax.specs import Spec, number, spec
+
+if TYPE_CHECKING:
+    from infer_jax.replays.scheduler import Scheduler
 
 
 class ScheduledChunk(NamedTuple):
@@ -67,7 +70,7 @@ class Rules(Spec):
         "tokens that a part of a prompt is a multiple of", kind="count", low=1, default=1.0
     )
     poll: Array = number(
-        "passes between two looks at newly arrived requests", kind="count", low=1, default=1.0
+        "passes between two polls for new requests", kind="count", low=1, default=1.0
     )
 
     overlap: Array = number(
@@ -88,12 +91,12 @@ class Rules(Spec):
 
     # what a class of rules says about itself
     mixed = True  # decoding requests are fed in the passes that feed prompts
-    idle_looks = False  # a rank with nothing to feed looks for itself when the others' pass ends
+    idle_polls = False  # a rank with nothing to feed polls by itself when the others' pass ends
     can_draft = False  # requests may be drafted for
     cache: ClassVar[type[NoCache] | type[PrefixCache] | type[RadixCache]] = NoCache  # of prompts
     found_once_read = False  # a prompt is found there once the pass that ends it was read
     preempts = False  # a running request may have to make room
-    requeues_last = False  # and then goes to the end of the queue
+    requeues_last = False  # and then goes to the end of the queue (SGLang), not to its front
     sums: ClassVar[tuple[str, ...]] = ()  # of ``SlotSums``, those that are added up
 
     def integers(self) -> Self:
@@ -111,53 +114,61 @@ class Rules(Spec):
         """A server that has just started."""
         return s
 
-    # admit: whether a request may run
+    # admission: whether the next request of the queue may run, and how much a pass feeds of it
     def admits(self, s: State) -> Array:
-        """Whether a pass has a slot and tokens for another request."""
+        """Whether a pass has a slot and tokens for another request.
+
+        vLLM: ``len(self.running) < self.max_num_running_reqs`` and ``token_budget > 0``.
+        """
         running = s.slots.running + s.unseen.finished
         blocked = s.queue.preempted | s.queue.blocked
         return (running < self.slots) & ~blocked & (s.batch.left > 0)
 
     def fits(self, s: State, requests: Requests, chunk: ScheduledChunk) -> Array:
-        """Whether the cache takes one more request."""
+        """Whether the cache takes one more request.
+
+        vLLM: ``kv_cache_manager.allocate_slots``; TensorRT-LLM: ``enoughAvailableBlocks``; SGLang:
+        ``total_tokens < rem_total_tokens``.
+        """
         raise NotImplementedError
 
     def admission_blocks(self, s: State) -> Array:
-        """Blocks taken at most with one more request: a watermark stays free while others run."""
+        """Blocks in use at most with one more request: a watermark stays free while others run."""
         return self.blocks - jnp.where(s.slots.running + s.unseen.finished > 0, self.watermark, 0)
 
     def largest_blocks(self, prompt: Array, output: Array) -> Array:
         """Blocks that a request needs in an otherwise empty cache."""
         raise NotImplementedError
 
-    # feed: what a part of a prompt takes of the pass and of the cache
     def prompt_budget(self, s: State) -> Array:
-        """Prompt tokens that a pass may feed."""
+        """Prompt tokens that a pass may feed: the budget less the tokens that decode.
+
+        vLLM: ``token_budget``, TensorRT-LLM: ``max_num_tokens``; SGLang: ``rem_chunk_tokens``.
+        """
         decoding = drafting.batch_tokens(s, self.drafts)
         return jnp.maximum(self.budget - decoding, 0)
 
     def budget_tokens(self, tokens: Array) -> Array:
-        """Tokens of the budget that a part of a prompt takes."""
+        """Tokens of the budget that a part of a prompt takes; SGLang: ``ceil_paged_tokens``."""
         return tokens
 
+    def update_prefill_budget(self, s: State, chunk: ScheduledChunk) -> dict[str, Array]:
+        """What a part of a prompt adds to SGLang's ``rem_total_token_offset``; others have none."""
+        return {}
+
+    # blocks in use
     def reserved_blocks(self, chunk: ScheduledChunk) -> Array:
-        """Blocks taken for a request from its admission to its end."""
+        """Blocks reserved for a request from its admission to its end.
+
+        TensorRT-LLM: ``getRemainingBlocksToCompletion``; others reserve none.
+        """
         return jnp.zeros((), jnp.int32)
 
-    def charge(self, s: State, chunk: ScheduledChunk) -> Array:
-        """Tokens of the estimate of free ones that a part of a prompt uses up in this pass."""
-        return jnp.zeros_like(s.batch.charged)
-
-    def counts_first(self, chunk: ScheduledChunk) -> Array:
-        """Whether that estimate counts a first token that was not read, as one to come."""
-        return jnp.asarray(False)
-
-    # blocks that are taken
     def slot_sums(self, left: Array, before: Array, last: Array, now: Array) -> SlotSums:
-        """Whole numbers of each slot whose sums these rules look at.
+        """Whole numbers of each slot whose sums these rules need: here blocks.
 
         ``left``: tokens to come, and ``before`` the last pass; ``last`` and ``now``: tokens that
-        have blocks in the pass that was, and in the one that comes. Here the blocks of the latter.
+        have blocks in the last pass, and in the next.
         """
         blocks = {"last": self.blocks_of(last), "next": self.blocks_of(now)}
         return SlotSums(**{name: blocks[name] for name in self.sums})
@@ -171,53 +182,53 @@ class Rules(Spec):
         return drafting.blocked_tokens(s, steps, self.drafts, self.overlap > 0)
 
     def taken_blocks(self, s: State, requests: Requests) -> Array:
-        """Blocks that are taken, when the pass is put together."""
+        """Blocks in use when the next pass is put together."""
         return s.slots.sums.next + self.prompt_blocks(s, requests) - s.cache.shared
 
     def used_blocks(self, s: State, requests: Requests) -> Array:
-        """Blocks that are taken after a pass."""
+        """Blocks in use after a pass."""
         return self.taken_blocks(s, requests)
 
     def leaving_blocks(self, s: State, last: Array, now: Array) -> tuple[Array, Array]:
-        """Blocks of each slot if it leaves, and a step on: of tokens as in ``slot_sums``."""
+        """Blocks that each slot frees if its request ends with this step, or with the next one.
+
+        ``last``, ``now``: tokens as in ``slot_sums``.
+        """
         return s.slots.blocks, s.slots.blocks
 
     def prompt_blocks(self, s: State, requests: Requests) -> Array:
         """Blocks of the prompt that is partly computed."""
         raise NotImplementedError
 
-    # make room
+    # preemption, of rules that ``preempts`` is set for
     def is_short(self, s: State, requests: Requests, chunk: ScheduledChunk) -> Array:
-        """Whether a running request must make room before the next pass."""
+        """Whether the next pass lacks blocks, so that a running request is preempted before it.
+
+        vLLM: ``allocate_slots`` is None for a running request; SGLang: not ``check_decode_mem``.
+        """
         return jnp.asarray(False)
 
-    def victim(self, s: State, requests: Requests) -> Array:
-        """The slot of the request that makes room."""
+    def victim(self, s: State, requests: Requests) -> tuple[Array, Array]:
+        """The slot of the request that is preempted, and its passes that were not read yet."""
         raise NotImplementedError
 
-    def unread_tokens(self, s: State, slot: Array) -> Array:
-        """Passes of the request in a slot that the scheduler has not read, and throws away."""
-        return jnp.zeros_like(slot)
-
-    def tokens_freed(self, s: State) -> Array:
-        """Tokens that are made free when one request makes room, for those that remain."""
-        return jnp.zeros((), jnp.int32)
-
-    def share_after(self, s: State, requests: Requests, slot: Array) -> Array:
-        """The share of tokens to come that counts as needed, once ``slot`` has made room."""
-        return s.queue.share
+    def requeue(
+        self, ctx: "Scheduler", s: State, after: State, victim: Array, slot: Array
+    ) -> State:
+        """The state with the request that was preempted from ``slot`` back in the queue."""
+        raise NotImplementedError
 
     def safe_steps(self, s: State) -> Array:
         """Decode steps that surely find blocks, once the first one does."""
         return jnp.asarray(UNREACHED, jnp.int32)
 
     def steps_in(self, s: State, free: Array) -> Array:
-        """Steps of the decoding requests that ``free`` blocks suffice for, the first in theirs."""
+        """Steps of the decoding requests for which ``free`` blocks suffice beside the first's."""
         each = lax.div(jnp.maximum(free, 0), jnp.maximum(s.slots.decoding, 1))
         most = lax.div(jnp.full_like(each, UNREACHED), self.block) - 1
         return drafting.safe_steps(s, 1 + self.block * jnp.minimum(each, most), self.drafts)
 
-    # finish
+    # the end of a pass
     def finish(self, s: State, after: State, gone: Array, prompts: Array, idle: Array) -> State:
-        """What an engine notes after its passes: ``gone`` requests have left."""
+        """The state with what the engine updates after a pass: ``gone`` requests have left."""
         return after

@@ -221,10 +221,10 @@ def gaps_of(log: Log, counted: np.ndarray) -> Gaps:
     the time since its last one: the pass itself, with passes between that fed prompts alone. Passes
     of one entry count as equally long, and a request that was preempted as one that was not.
     """
-    turns = int(log.turns)
+    entries = int(log.entries)
     path = log.path
     time, decoding, over, count = (
-        np.asarray(x)[:turns] for x in (path.time, path.decoding, path.over, path.count)
+        np.asarray(x)[:entries] for x in (path.time, path.decoding, path.over, path.count)
     )
     decoding = decoding - over
     begin = np.concatenate([[0.0], time])[:-1]

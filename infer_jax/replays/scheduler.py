@@ -1,8 +1,8 @@
-"""The scheduler's part of a turn: it admits requests, feeds their prompts, and makes room.
+"""The scheduler: it admits requests, feeds their prompts to a pass, and preempts requests.
 
-A turn of the loop feeds a part of a prompt to the pass that is put together, or makes room, and if
-nothing more can be fed runs what there is to run (``Server``). What most turns do not need is left
-out of them, by a loop of one turn or none. All else is decided by choices between numbers.
+An iteration of the loop feeds a part of a prompt to the pass that is put together, or preempts a
+request; if nothing more can be fed, the pass runs (``Server``). What most iterations do not need is
+in a loop of one iteration or none. All else is decided by choices between numbers.
 """
 
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from infer_jax.replays.state import UNREACHED, State, change_where, get, note, p
 
 
 class Scheduler(NamedTuple):
-    """Rules, requests, and how many of these may be in flight: what stays while states change."""
+    """Rules, requests, and how many of these may be in flight; none of it changes."""
 
     rules: Rules
     requests: Requests
@@ -27,9 +27,9 @@ class Scheduler(NamedTuple):
     def compose(self, s: State) -> tuple[State, Array]:
         """Feed a part of a prompt or make room; whether that has to go on before a pass can run."""
         rules = self.rules
-        s, chunk, ok = self.look(self.begin(s))
+        s, chunk, ok = self.next_chunk(self.begin(s))
         if not rules.preempts:
-            s = self.look_ahead(self.feed(s, chunk, ok))
+            s = self.read_next(self.feed(s, chunk, ok))
             return s, ok & self.may_feed(s)
         short = rules.is_short(s, self.requests, chunk)
         passed = jnp.zeros_like(short)
@@ -42,19 +42,19 @@ class Scheduler(NamedTuple):
         ok &= ~(short | passed)
         s = self.feed(s, chunk, ok)
         s = s.update(queue={"head": self.following(s.queue.head, passed)})
-        s = self.look_ahead(change_where(short, s, self.make_room))
+        s = self.read_next(change_where(short, s, self.make_room))
         return s, ok & self.may_feed(s) | short | passed
 
     def begin(self, s: State) -> State:
-        """A new pass: its budget, and a look at who has arrived."""
+        """A new pass: its budget, and a poll for arrivals."""
         clock, batch, is_new = s.clock, s.batch, s.batch.is_new
-        looks = is_new & (lax.rem(clock.passes, self.rules.poll) == 0) & (self.rules.overlap == 0)
-        counts = ("tokens", "pairs", "prompts", "contexts", "first_tokens", "charged")
+        polls = is_new & (lax.rem(clock.passes, self.rules.poll) == 0) & (self.rules.overlap == 0)
+        counts = ("tokens", "pairs", "prompts", "contexts", "first_tokens", "total_token_offset")
         columns = ((name, getattr(batch, name)) for name in counts)
         return s.update(
             clock={
-                "last_look": jnp.where(looks, clock.now, clock.last_look),
-                "finished_seen": jnp.where(looks, clock.finished, clock.finished_seen),
+                "last_poll": jnp.where(polls, clock.now, clock.last_poll),
+                "finished_seen": jnp.where(polls, clock.finished, clock.finished_seen),
             },
             batch={
                 "is_new": jnp.zeros_like(is_new),
@@ -64,11 +64,11 @@ class Scheduler(NamedTuple):
             queue={"preempted": s.queue.preempted & ~is_new},
         )
 
-    def look(self, s: State) -> tuple[State, ScheduledChunk, Array]:
+    def next_chunk(self, s: State) -> tuple[State, ScheduledChunk, Array]:
         """The part of a prompt that comes next, and whether it can be fed."""
         rules = self.rules
         s = s.cache.try_next(self, s, self.waits(s))
-        chunk = self.next(s)
+        chunk = self.candidate(s)
         fits = chunk.waits & rules.admits(s) & rules.fits(s, self.requests, chunk)
         ok = (chunk.tokens > 0) & (chunk.begun | fits)
         s = s.cache.note_wait(s, chunk)
@@ -79,14 +79,14 @@ class Scheduler(NamedTuple):
             s = s.update(queue={"blocked": s.queue.blocked | refused})
         return s, chunk, ok
 
-    def next(self, s: State) -> ScheduledChunk:
+    def candidate(self, s: State) -> ScheduledChunk:
         """The part of a prompt that would be fed next: of the one begun, or of the queue."""
         rules, batch, at = self.rules, s.batch, s.queue.next
         begun = batch.request >= 0
         whole = get(self.requests.prompt, at) + s.queue.next_lost
         coming = get(self.requests.output, at) - s.queue.next_lost
         passes, per_pass = drafting.next_passes(s, self.requests, at, coming)
-        hit = s.cache.look(self, s)
+        hit = s.cache.lookup(self, s)
         done = jnp.where(begun, batch.computed, hit.tokens)
         rest = whole - done
         counted = jnp.where(begun, rest, whole) if rules.found_once_read else rest
@@ -105,7 +105,7 @@ class Scheduler(NamedTuple):
         return (self.arrives(s) <= 0.0) | s.queue.next_returns
 
     def may_feed(self, s: State) -> Array:
-        """Whether another prompt might be fed to the pass: the next turn sees whether it can."""
+        """Whether another prompt might be fed to the pass, which the next iteration decides."""
         return (s.batch.left > 0) & (s.batch.request < 0) & self.waits(s)
 
     def feed(self, s: State, chunk: ScheduledChunk, ok: Array) -> State:
@@ -151,8 +151,7 @@ class Scheduler(NamedTuple):
                 "pairs": batch.pairs + pairs,
                 "prompts": batch.prompts + ends,
                 "contexts": batch.contexts + jnp.where(ends, tokens, 0),
-                "first_tokens": batch.first_tokens + (ends & rules.counts_first(chunk)),
-                "charged": batch.charged + rules.charge(s, chunk).astype(batch.charged.dtype),
+                **rules.update_prefill_budget(s, chunk),
                 "request": jnp.where(chunk.cut, at, -1),
                 "computed": jnp.where(chunk.cut, chunk.done + chunk.tokens, batch.computed),
             },
@@ -171,11 +170,10 @@ class Scheduler(NamedTuple):
         """The state after one request was taken back: it is computed anew later."""
         rules, queue, slots, batch, log = self.rules, s.queue, s.slots, s.batch, s.log
         yes = jnp.ones_like(queue.blocked)
-        slot = rules.victim(s, self.requests)
+        slot, unread = rules.victim(s, self.requests)
         begun = batch.request >= 0 if rules.mixed else jnp.zeros_like(yes)
         decodes = ~begun
         victim = jnp.where(begun, batch.request, get(slots.request, slot))
-        unread = rules.unread_tokens(s, slot)
         left = get(slots.end, slot) - s.clock.steps
         cached = get(slots.base, slot) + s.clock.steps - 1
         cached = jnp.where(begun, batch.computed, cached)
@@ -202,23 +200,9 @@ class Scheduler(NamedTuple):
             },
         )._replace(cache=s.cache.make_room(self, s, victim, cached))
         after = drafting.make_room(after, slot, victim, left + unread, unread, decodes)
-        if not rules.requeues_last:
-            return after.update(queue={"head": victim})
-        others = queue.returned >= 0
-        return after.update(
-            queue={
-                "returned": jnp.where(others, queue.returned, victim),
-                "returned_last": victim,
-                "blocked": ~yes,
-                "share": rules.share_after(s, self.requests, slot),
-            },
-            log={
-                "behind": note(log.behind, queue.returned_last, victim, others),
-                "arrived_before": note(log.arrived_before, victim, self.arrived(s), yes),
-            },
-        )
+        return rules.requeue(self, s, after, victim, slot)
 
-    def look_ahead(self, s: State) -> State:
+    def read_next(self, s: State) -> State:
         """The state with what it needs to know of the next request and of the head of the queue.
 
         It is read here, once all is written: XLA copies an array that is read beside a write.
@@ -231,7 +215,7 @@ class Scheduler(NamedTuple):
             at = jnp.where(returns, first, at)
         at = jnp.where(s.batch.request >= 0, s.batch.request, at)
         s = s.update(queue={"next": at, "next_returns": returns})
-        s = drafting.look_ahead(s, at)
+        s = drafting.read_next(s, at)
         if not self.rules.preempts:
             return s
         return s.update(
@@ -272,7 +256,7 @@ class Scheduler(NamedTuple):
         clock, head = s.clock, s.queue.head
         kind = clock.now.dtype
         at, soon = get(self.requests.arrival, head), jnp.finfo(kind).tiny
-        due = jnp.where(at <= clock.last_look, 0.0, jnp.maximum(at - clock.now, soon))
+        due = jnp.where(at <= clock.last_poll, 0.0, jnp.maximum(at - clock.now, soon))
         if self.concurrency is None:
             return due
         more = head < self.requests.count
@@ -283,7 +267,7 @@ class Scheduler(NamedTuple):
 
     def arrived(self, s: State) -> Array:
         """Requests that have arrived, as the engine has seen."""
-        count = jnp.searchsorted(self.requests.arrival, s.clock.last_look, side="right")
+        count = jnp.searchsorted(self.requests.arrival, s.clock.last_poll, side="right")
         count = count.astype(jnp.int32)
         if self.concurrency is None:
             return count

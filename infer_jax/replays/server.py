@@ -1,6 +1,6 @@
-"""The server's part of a turn: the pass that was put together runs, and all to the next event."""
+"""One server's loop: the pass that the scheduler has put together runs, up to the next event."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -27,28 +27,36 @@ class ComposedPass(NamedTuple):
     waits: Array  # idle, and what the pass that runs brings is not known yet
 
 
+class RunLength(NamedTuple):
+    """Passes that run up to the next event, how long they take, and when the engine polls last."""
+
+    steps: Array  # passes
+    seconds: Array
+    last_poll: Array  # seconds from their begin until arrivals are polled last, or negative
+
+
 class PassRun(NamedTuple):
-    """Passes that run, when they end, and (from the begin, s) when arrivals are looked at."""
+    """Passes that run, or a wait for the next request."""
 
-    steps: Array
-    now: Array
-    look: Array
-    until: Array  # the request that ended a wait, or -1
-
-
-def server_of(
-    step: StepTime, rules: Rules, requests: Requests, concurrency: Array | None
-) -> "Server":
-    """A server whose numbers are arrays of the loop's types."""
-    requests = jax.tree.map(jnp.asarray, requests)
-    return Server(step, Scheduler(rules.integers(), requests, concurrency))
+    steps: Array  # passes
+    end: Array  # s
+    last_poll: Array  # seconds from their begin until arrivals are polled last, or negative
+    woken_by: Array  # the request whose arrival ended a wait, or -1
 
 
 class Server(NamedTuple):
-    """The time of a pass, and the scheduler: what stays while the state changes."""
+    """One server's loop: the time of a pass, and the scheduler. Neither changes; ``State`` does."""
 
     step: StepTime
     scheduler: Scheduler
+
+    @classmethod
+    def of(
+        cls, step: StepTime, rules: Rules, requests: Requests, concurrency: Array | None = None
+    ) -> Self:
+        """With numbers as arrays of the loop's types."""
+        requests = jax.tree.map(jnp.asarray, requests)
+        return cls(step, Scheduler(rules.integers(), requests, concurrency))
 
     @property
     def requests(self) -> Requests:
@@ -70,8 +78,8 @@ class Server(NamedTuple):
         more = s.clock.finished < self.requests.count
         return more & (s.log.entries < s.log.path.time.shape[0])
 
-    def turn(self, s: State) -> State:
-        """One turn of the loop: feed, make room, or run what there is to run."""
+    def iterate(self, s: State) -> State:
+        """One iteration: feed a prompt, make room, or run the pass that is put together."""
         s, again = self.scheduler.compose(s)
         batch, go = self.batch(s), ~again & self.is_busy(s)
         return self.after(s, go, batch, self.plan(s, go & ~batch.idle, batch))
@@ -85,7 +93,7 @@ class Server(NamedTuple):
         context = jnp.where(decodes, s.slots.context + over_tokens, 0)
         idle = ~prompts & (s.slots.decoding + over == 0)
         # an engine that puts passes together ahead, and has none, waits for the one that runs
-        unread = clock.last_look < clock.now
+        unread = clock.last_poll < clock.now
         unread |= (clock.finished_seen < clock.finished) | (s.unseen.finished > 0)
         lags = (rules.overlap > 0) & unread
         over = jnp.where(decoding > 0, over, 0)
@@ -93,54 +101,60 @@ class Server(NamedTuple):
         return ComposedPass(prompts, decoding, context, over, grows, idle, idle & lags)
 
     def plan(self, s: State, go: Array, batch: ComposedPass) -> PassRun:
-        """What runs up to the next event, if (``go``) anything does, or the next arrival."""
-        steps, duration, look = self.steps(s, go, batch)
-        due, now = get(self.requests.arrival, s.queue.head), s.clock.now
-        end = jnp.where(batch.idle, jnp.maximum(now, due), now + duration)
-        return PassRun(steps, end, look, jnp.where(batch.idle & (due > now), s.queue.head, -1))
+        """Passes up to the next event, if (``go``) any run, or the wait for the next arrival."""
+        run, now = self.run_length(s, go, batch), s.clock.now
+        arrival = get(self.requests.arrival, s.queue.head)
+        end = jnp.where(batch.idle, jnp.maximum(now, arrival), now + run.seconds)
+        woken_by = jnp.where(batch.idle & (arrival > now), s.queue.head, -1)
+        return PassRun(run.steps, end, run.last_poll, woken_by)
 
-    def steps(self, s: State, go: Array, batch: ComposedPass) -> tuple[Array, Array, Array]:
-        """Passes until the next event, their time (s), and that until the last look at arrivals.
-
-        The last is negative without a look. Passes put together ahead look at the begin of the
-        one before: who arrives in a pass is fed in the next but one.
-        """
+    def run_length(self, s: State, go: Array, batch: ComposedPass) -> RunLength:
+        """Passes up to the next event, where ``go``; else none."""
         rules, clock, kind = self.scheduler.rules, s.clock, s.clock.now.dtype
         overlap, due = rules.overlap > 0, self.scheduler.arrives(s)
         longest, wakes = self.longest_run(s, batch.prompts, due), self.wakes(s, due)
         feeds = batch.decoding, batch.context, s.batch.tokens
 
-        def look_after(steps: Array) -> Array:
-            look = lax.div(clock.passes + steps, rules.poll) * rules.poll - clock.passes
-            return jnp.where(overlap, steps - 1, look)
-
-        def several() -> tuple[Array, Array, Array]:
+        def several() -> RunLength:
             growth = None if s.drafts is None else s.drafts.context_growth
             run = decode_run(self.step, *feeds, s.batch.pairs, longest, growth)
-            soon = wakes & (due < run_time(run, longest.astype(kind)))
-            arrival = lax.cond(soon, lambda: steps_until(run, due), lambda: longest)
-            looks = lax.div(clock.passes + arrival + rules.poll - 1, rules.poll) * rules.poll
-            later = jnp.where(due > jnp.finfo(kind).tiny, arrival + 1, 1)
-            looks = jnp.where(overlap, later, looks - clock.passes)
-            steps = jnp.where(wakes, jnp.minimum(longest, looks), longest)
-            look = look_after(steps)
-            looked = overlap | (look > 0)
-            until = jnp.where(looked, run_time(run, look.astype(kind)), -1.0)
-            return steps, run_time(run, steps.astype(kind)), until
+            sooner = wakes & (due < run_time(run, longest.astype(kind)))
+            arrival = lax.cond(sooner, lambda: steps_until(run, due), lambda: longest)
+            first = self.first_poll(s, arrival, due)
+            steps = jnp.where(wakes, jnp.minimum(longest, first), longest)
+            last = self.last_poll(s, steps)
+            last_poll = jnp.where(overlap | (last > 0), run_time(run, last.astype(kind)), -1.0)
+            return RunLength(steps, run_time(run, steps.astype(kind)), last_poll)
 
-        def single() -> tuple[Array, Array, Array]:
+        def single() -> RunLength:
             decoding, context, fed = (x.astype(kind) for x in feeds)
             seconds = self.step(decoding, context, fed, s.batch.pairs)
-            seconds = jnp.asarray(seconds).astype(kind)
-            seconds = s.cache.wait(rules, seconds)
-            until = jnp.where(look_after(longest) > 0, seconds, -1.0)
-            return longest, seconds, jnp.where(overlap, 0.0, until).astype(kind)
+            seconds = s.cache.wait(rules, jnp.asarray(seconds).astype(kind))
+            last_poll = jnp.where(self.last_poll(s, longest) > 0, seconds, -1.0)
+            return RunLength(longest, seconds, jnp.where(overlap, 0.0, last_poll).astype(kind))
 
-        def none() -> tuple[Array, Array, Array]:
-            return longest, jnp.zeros_like(clock.now), jnp.zeros_like(clock.now)
+        def none() -> RunLength:
+            return RunLength(longest, jnp.zeros_like(clock.now), jnp.zeros_like(clock.now))
 
-        # the one choice that is a branch: most turns run one pass or none
+        # the one choice that is a branch: most iterations run one pass or none
         return lax.cond(go, lambda: lax.cond(longest > 1, several, single), none)
+
+    def first_poll(self, s: State, arrival: Array, due: Array) -> Array:
+        """Passes until a request is polled that arrives ``due`` s from now, in pass ``arrival``.
+
+        An engine that puts passes together ahead polls at the begin of each, for the next: who
+        arrives in a pass is fed in the next but one.
+        """
+        rules, passes = self.scheduler.rules, s.clock.passes
+        ahead = jnp.where(due > jnp.finfo(due.dtype).tiny, arrival + 1, 1)
+        polls = lax.div(passes + arrival + rules.poll - 1, rules.poll) * rules.poll
+        return jnp.where(rules.overlap > 0, ahead, polls - passes)
+
+    def last_poll(self, s: State, steps: Array) -> Array:
+        """Passes before the last poll of ``steps`` passes: the last multiple of ``rules.poll``."""
+        rules, passes = self.scheduler.rules, s.clock.passes
+        polls = lax.div(passes + steps, rules.poll) * rules.poll
+        return jnp.where(rules.overlap > 0, steps - 1, polls - passes)
 
     def longest_run(self, s: State, prompts: Array, due: Array) -> Array:
         """Passes until the next event that is no arrival."""
@@ -164,11 +178,11 @@ class Server(NamedTuple):
         return (due > 0.0) & (s.slots.running < self.scheduler.rules.slots)
 
     def after(self, s: State, go: Array, batch: ComposedPass, run: PassRun) -> State:
-        """The state once that ran, where ``go``, or once it has waited for the pass that runs."""
+        """The state after those passes, where ``go``, or after a wait for the pass that runs."""
         caught = go & batch.waits
         go &= ~caught
         after = self.ran(s, go, batch, run)
-        # the slots are looked through in every turn, for what was fed or made room, too
+        # the slots are reduced in every iteration, for what was fed or made room, too
         slots = {name: getattr(after.slots, name) for name in ("end", "soonest", "free")}
         log = {"path": after.log.path}
         after = where(go, after, s)
@@ -178,25 +192,26 @@ class Server(NamedTuple):
     def ran(self, s: State, go: Array, batch: ComposedPass, run: PassRun) -> State:
         """The state after passes, where ``go``, with their entry in the path."""
         rules, clock, idle = self.scheduler.rules, s.clock, batch.idle
-        count, looked = jnp.where(idle, 0, run.steps), idle | (run.look >= 0.0)
+        count, polled = jnp.where(idle, 0, run.steps), idle | (run.last_poll >= 0.0)
         steps = count if rules.mixed else jnp.where(batch.decoding > 0, count, 0)
         context = s.slots.context + steps * batch.grows
         after = self.finish(s, go, clock.steps + steps, context, batch)
-        last_look = jnp.where(run.look >= 0.0, clock.now + run.look, clock.last_look)
+        last_poll = clock.now + run.last_poll
+        last_poll = jnp.where(run.last_poll >= 0.0, last_poll, clock.last_poll)
         after = after.update(
             clock={
-                "now": run.now,
-                "last_look": jnp.where(idle, run.now, last_look),
-                "finished_seen": jnp.where(looked, clock.finished, clock.finished_seen),
+                "now": run.end,
+                "last_poll": jnp.where(idle, run.end, last_poll),
+                "finished_seen": jnp.where(polled, clock.finished, clock.finished_seen),
                 "passes": clock.passes + count,
                 "entries": clock.entries + 1,
             },
             batch={"is_new": jnp.ones_like(s.batch.is_new)},
         )
         entry = {
-            "time": run.now, "decoding": batch.decoding, "context": batch.context,
+            "time": run.end, "decoding": batch.decoding, "context": batch.context,
             "fed": s.batch.tokens, "pairs": s.batch.pairs, "count": count,
-            "steps": after.clock.steps, "jump": run.until, "running": after.slots.running,
+            "steps": after.clock.steps, "woken_by": run.woken_by, "running": after.slots.running,
             "finished": after.clock.finished, "blocks": rules.used_blocks(after, self.requests),
             "over": batch.over, **({} if s.drafts is None else {"grows": s.drafts.context_growth}),
         }  # fmt: skip

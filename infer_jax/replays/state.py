@@ -1,4 +1,4 @@
-"""The state of a replayed server between two turns of the loop, and how it is changed."""
+"""The state of a replayed server between two iterations of its loop, and how it is changed."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -31,7 +31,7 @@ class Path(NamedTuple):
     pairs: Float[Array, " t"]  # of a prompt token and one before it
     count: Int[Array, " t"]  # passes
     steps: Int[Array, " t"]  # passes so far that fed decoding requests, at its end
-    jump: Int[Array, " t"]  # the request whose arrival ended a wait, or -1
+    woken_by: Int[Array, " t"]  # the request whose arrival ended a wait, or -1
     running: Int[Array, " t"]  # requests admitted and not finished, at its end
     finished: Int[Array, " t"]
     blocks: Int[Array, " t"]  # of the cache that are taken
@@ -45,7 +45,7 @@ class Clock(NamedTuple):
     """The time, and what happened until then."""
 
     now: Float[Array, ""]  # s
-    last_look: Float[Array, ""]  # when the engine last looked for arrivals, s
+    last_poll: Float[Array, ""]  # when the engine last polled for arrivals, s
     finished_seen: Int[Array, ""]  # requests finished by then
     finished: Int[Array, ""]
     passes: Int[Array, ""]
@@ -70,11 +70,11 @@ class Queue(NamedTuple):
     preempted: Bool[Array, ""]  # one was in this pass, so that none is admitted
     blocked: Bool[Array, ""]  # none is until a request leaves
     clearing: Bool[Array, ""]  # one has left
-    share: Float[Array, ""]  # of the tokens to come that are counted as needed
+    new_token_ratio: Float[Array, ""]  # SGLang: share of the tokens to come that is reserved
 
 
 class SlotSums(NamedTuple):
-    """Sums over slots of what their rules look at (``Rules.sums``); the others are no leaves."""
+    """Sums over slots that their rules need (``Rules.sums``); the others are no leaves."""
 
     last: Array = UNSUMMED  # blocks in the pass that was
     next: Array = UNSUMMED  # and in the one that comes
@@ -119,7 +119,8 @@ class ScheduledBatch(NamedTuple):
     prompts: Int[Array, ""]  # that it completes
     contexts: Int[Array, ""]  # tokens that these will have
     first_tokens: Int[Array, ""]  # of these that count as to come
-    charged: Float[Array, ""]  # tokens that the estimate of free ones counts for those admitted
+    # SGLang's rem_total_token_offset: tokens that requests admitted to this pass will take
+    total_token_offset: Float[Array, ""]
     request: Int[Array, ""]  # whose prompt is partly computed, or -1
     computed: Int[Array, ""]  # tokens of it
 
@@ -147,7 +148,7 @@ class Record(NamedTuple):
 
 
 class Departures(NamedTuple):
-    """Requests that leave: how many, tokens of their contexts, their blocks, those a step on."""
+    """Requests that leave: how many, their context, their blocks now and at the next step."""
 
     count: Array
     tokens: Array
@@ -156,7 +157,7 @@ class Departures(NamedTuple):
 
 
 class State(NamedTuple):
-    """A server between two turns."""
+    """A server between two iterations."""
 
     clock: Clock
     queue: Queue
@@ -231,9 +232,9 @@ def where(condition: Array, yes: State, no: State) -> State:
 def change_where(ok: Array, s: State, change: Callable[[State], State]) -> State:
     """The state changed where ``ok``.
 
-    A loop of one turn or none: where not, nothing of the change is computed, and no array is copied
-    either way, as it would be where two states are chosen from. JAX takes what the change leaves as
-    it is out of the loop.
+    A loop of one iteration or none: where not, nothing of the change is computed, and no array is
+    copied either way, as it would be where two states are chosen from. JAX takes what the change
+    leaves as it is out of the loop.
     """
 
     def body(carry: tuple[Array, State]) -> tuple[Array, State]:
@@ -246,7 +247,7 @@ def catch_up(s: State) -> State:
     """The state of an engine that has waited for the pass that runs, and read all of it."""
     zero, no = jnp.zeros_like(s.unseen.finished), jnp.zeros_like(s.queue.blocked)
     return s.update(
-        clock={"last_look": s.clock.now, "finished_seen": s.clock.finished},
+        clock={"last_poll": s.clock.now, "finished_seen": s.clock.finished},
         queue={"blocked": no, "clearing": no},
         unseen={
             "finished": zero, "blocks": zero, "next_blocks": zero, "decoded": no,

@@ -35,7 +35,7 @@ from infer_jax.replays.requests import ArrivingRequests
 from infer_jax.replays.runs import Gaps, ReplayRun, Series, gaps_of
 from infer_jax.results import Fact, option
 from infer_jax.results.problems import check_name, refuse
-from infer_jax.servers.instance import ReplayedInstance, Sizes, server_of, with_host
+from infer_jax.servers.instance import ReplayedInstance, Sizes, replayed_instance, with_host
 from infer_jax.servers.stream import RequestStream
 from infer_jax.specs import Architecture, Hardware
 
@@ -128,7 +128,7 @@ def pools_of(
         raise refuse("engine", model.engine_name, allowed)
     degrees, copies = zip(*((pool.layout.tp, pool.copies) for pool in pools), strict=True)
     first, last = (
-        server_of(model, arch, hardware, {"tp": tp}, own, mean_tokens, drafted)
+        replayed_instance(model, arch, hardware, {"tp": tp}, own, mean_tokens, drafted)
         for tp, own, drafted in zip(degrees, sizes, (None, drafts), strict=True)
     )
     names, plans = ("prefill", "decode"), [Deployment.of(tp=tp) for tp in degrees]
@@ -141,7 +141,10 @@ def pools_of(
 
 @dataclass(frozen=True)
 class ReplayedCluster:
-    """What serves the requests: copies of one instance, of ranks or behind a router; or two pools.
+    """All servers of a plan: copies of an instance, its attention ranks, or two pools.
+
+    It asks ``replays`` to serve their requests; a ``replays.cluster.ServerGroup`` is the loop over
+    such copies or ranks.
 
     ``server``: an instance, or one of its ``ranks`` of attention; of pools the one that decodes.
     ``router``: how requests are routed to ranks or copies; copies get theirs in turn without one.
@@ -305,6 +308,6 @@ def cluster_of(
             heads = f"on ranks the model's own heads draft ({option('heads')})"
             raise refuse("ep", ranks, f"1 with {option('draft')}: {heads}")
         router = router or ENGINES[model.engine_name].router
-    server = server_of(model, arch, hardware, degrees, sizes, tokens, drafts)
+    server = replayed_instance(model, arch, hardware, degrees, sizes, tokens, drafts)
     server = with_host(server, sizes.host, system.name, tp, tokens)
     return ReplayedCluster(server, plan, router)

@@ -53,7 +53,11 @@ class Sizes:
 
 @dataclass(frozen=True)
 class ReplayedInstance:
-    """One instance: its rules, its pass by a table, seconds before a request reaches it."""
+    """One instance of a plan: what ``replays`` needs to serve it.
+
+    ``rules`` and ``step`` make a ``replays.server.Server`` of it; ``pass_`` has a table of pass
+    times; ``front``: seconds before a request reaches the scheduler.
+    """
 
     engine: ServingEngine
     rules: Rules
@@ -98,13 +102,13 @@ class ReplayedInstance:
 
     def series(self, log: Log) -> Series:
         """The instance over time."""
-        path, turns = log.path, slice(int(log.turns))
+        path, entries = log.path, slice(int(log.entries))
         queue, running, blocks, power = (
-            np.asarray(x)[turns] for x in (log.queue, path.running, path.blocks, self.power(log))
+            np.asarray(x)[entries] for x in (log.queue, path.running, path.blocks, self.power(log))
         )
-        kept = np.zeros(0) if path.kept is None else np.asarray(path.kept)[turns]
+        kept = np.zeros(0) if path.kept is None else np.asarray(path.kept)[entries]
         cache = float(self.rules.blocks)
-        time = np.asarray(path.time)[turns]
+        time = np.asarray(path.time)[entries]
         return Series(time, queue, running, blocks / cache, power, kept / cache)
 
 
@@ -124,7 +128,7 @@ def pass_watts(law: PassLaw | RankedLaw, *path: Array) -> Array:
     return jax.vmap(entry_watts)(*path)
 
 
-def server_of(
+def replayed_instance(
     model: Serving,
     arch: Architecture,
     hardware: Hardware,

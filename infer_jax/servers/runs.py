@@ -193,28 +193,28 @@ def with_cached(work: Workload, arriving: ArrivingRequests, tokens: float) -> Re
     return Requests.of(*arriving[:3], cached, arriving.drafts)
 
 
-def instance_ends(run: InstanceRun, width: int, turns: int) -> list[np.ndarray]:
+def instance_ends(run: InstanceRun, width: int, entries: int) -> list[np.ndarray]:
     """Arrival, first and last token (s) and output tokens of every request of an instance.
 
-    ``width``, ``turns``: of the program's arrays.
+    ``width``, ``entries``: of the program's arrays.
     """
     server, requests = run.server, run.requests
     inputs = server.pass_, server.rules, requests, run.loop and jnp.asarray(run.loop, jnp.int32)
     while True:
-        *ends, complete = once(request_ends, *inputs, points=MANY, fixed=(width, turns))
+        *ends, complete = once(request_ends, *inputs, points=MANY, fixed=(width, entries))
         if complete:
             break
-        turns *= 2  # requests that are preempted take more of them
+        entries *= 2  # requests that are preempted take more of them
     count = int(requests.count)
     arrival, first, last, output = (np.asarray(x)[:count] for x in (*ends, requests.output))
     return [arrival - server.front, first, last, output]
 
 
 def request_ends(
-    width: int, turns: int, pass_: PassLaw, rules: Rules, requests: Requests, loop: Array | None
+    width: int, entries: int, pass_: PassLaw, rules: Rules, requests: Requests, loop: Array | None
 ) -> tuple[Array, Array, Array, Array]:
     """Seconds of every request: arrival, first and last token; whether all were served."""
-    log = replay(Partial(pass_time, pass_), rules, requests, loop, width=width, turns=turns)
+    log = replay(Partial(pass_time, pass_), rules, requests, loop, width=width, entries=entries)
     return log.arrival, log.first, log.last, log.complete
 
 

@@ -11,7 +11,7 @@ from infer_jax.fleets.confirmation import ReplayedRequests, replay_course
 from infer_jax.planning import Layout
 from infer_jax.results import Column, Row, percent, scaled_format
 from infer_jax.results.problems import refuse
-from infer_jax.servers.instance import ReplayedInstance, Sizes, server_of
+from infer_jax.servers.instance import ReplayedInstance, Sizes, replayed_instance
 from infer_jax.verbs import inputs
 from infer_jax.verbs.fleet_policies import Fleet, Policy
 from infer_jax.verbs.fleet_replica import FleetReplica
@@ -63,7 +63,7 @@ def replayed_server(replica: FleetReplica, name: str, traffic: Traffic) -> Repla
     serving, arch = inputs.serving(name, setup), setup.model.architecture
     tokens = sum(float(np.asarray(traffic.lengths[x])) for x in ("isl", "osl"))
     degrees = {"tp": layout.tp, "ep": layout.ep}
-    return server_of(serving, arch, setup.hardware, degrees, Sizes(), tokens)
+    return replayed_instance(serving, arch, setup.hardware, degrees, Sizes(), tokens)
 
 
 def confirm(

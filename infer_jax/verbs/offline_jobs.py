@@ -21,7 +21,7 @@ from infer_jax.physics.scheduling.offline import Lengths, course, offline, rollo
 from infer_jax.planning import Layout, layouts
 from infer_jax.planning.layout import machine
 from infer_jax.results.problems import refuse
-from infer_jax.servers.instance import ReplayedInstance, Sizes, pass_watts, server_of
+from infer_jax.servers.instance import ReplayedInstance, Sizes, pass_watts, replayed_instance
 from infer_jax.specs.lengths import lognormal
 from infer_jax.verbs import inputs
 from infer_jax.verbs.inputs import Setup
@@ -198,7 +198,7 @@ def offline_plans(
     for one in asked:
         degrees = {"tp": one.tp, "ep": one.ep, "attention_dp": one.attention_dp}
         try:
-            server = server_of(model, arch, setup.hardware, degrees, sizes, mean)
+            server = replayed_instance(model, arch, setup.hardware, degrees, sizes, mean)
             if server.tokens < np.max(tokens):
                 room, longest = f"{server.tokens:,.0f}", f"{np.max(tokens):,.0f}"
                 allowed = f"one whose cache of {room} tokens holds the longest request, {longest}"

@@ -12,7 +12,7 @@ from infer_jax.planning import Choice, Replay
 from infer_jax.replays.loops import checked, sizes_of
 from infer_jax.results.numbers import digits
 from infer_jax.servers.cluster import pools_of
-from infer_jax.servers.instance import Sizes, server_of
+from infer_jax.servers.instance import Sizes, replayed_instance
 from infer_jax.servers.runs import (
     ARRIVALS,
     SETTLING,
@@ -164,7 +164,7 @@ def _run_or_ends(
             arrival = log.arrival - servers.prefill.front
             return [arrival, log.first, log.last, arriving.output]
         degrees = {"tp": float(pools[0].layout.tp), "ep": float(pools[0].layout.ep)}
-        server = server_of(*model, degrees, sizes[0], longest, drafts)
+        server = replayed_instance(*model, degrees, sizes[0], longest, drafts)
         if caching:
             requests = arriving.requests(server.rules)
         else:

@@ -150,10 +150,10 @@ def loop_of(count: int | None) -> Any:
     return None if count is None else jnp.asarray(count, jnp.int32)
 
 
-@partial(jax.jit, static_argnames=("width", "turns"), compiler_options=SHORT)
-def _replayed(machine, rules, requests, concurrency, *, width, turns) -> Log:
+@partial(jax.jit, static_argnames=("width", "entries"), compiler_options=SHORT)
+def _replayed(machine, rules, requests, concurrency, *, width, entries) -> Log:
     step = Partial(_verifying, rules.drafts, machine)
-    return replay(step, rules, requests, concurrency, width=width, turns=turns)
+    return replay(step, rules, requests, concurrency, width=width, entries=entries)
 
 
 def _verifying(drafts, machine, decoding, *rest):
@@ -164,7 +164,7 @@ def _verifying(drafts, machine, decoding, *rest):
 def replayed(case: Case, rules: Rules, d: Drawn) -> Log:
     """The compiled replay of a case's requests."""
     requests, loop = Requests.of(*d[:5], prefixes=d.prefixes), loop_of(case.concurrency)
-    log = _replayed(machine_of(case), rules, requests, loop, width=32, turns=8192)
+    log = _replayed(machine_of(case), rules, requests, loop, width=32, entries=8192)
     return jax.device_get(log)
 
 

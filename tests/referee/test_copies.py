@@ -51,7 +51,7 @@ pytestmark = pytest.mark.usefixtures("x64")
 def replayed(
     machine, rules, requests, concurrency, begins, windows=None, *, copies, router
 ) -> RoutedLog:
-    how = {"copies": copies, "router": router, "width": 32, "turns": 2048}
+    how = {"copies": copies, "router": router, "width": 32, "entries": 2048}
     step = Partial(step_time, machine)
     return replay_copies(step, rules, requests, concurrency, begins, windows, **how)
 
@@ -163,7 +163,7 @@ def test_what_copies_refuse():
         with pytest.raises(InputError, match=says):
             serve_copies(step, rules, requests, copies, router)
     with pytest.raises(InputError, match="begins is None; allowed: those of prompts"):
-        replay_copies(step, fits, requests, copies=2, router="cache_aware", width=4, turns=8)
+        replay_copies(step, fits, requests, copies=2, router="cache_aware", width=4, entries=8)
 
 
 MANY, CLOSE = 48, 1e-9

@@ -34,7 +34,7 @@ def compared(random, engine, model, tp, isl, osl, count, slots, seeds):
         outputs = np.minimum(sample(random, osl[0], osl[1], count, LONGEST), LONGEST - prompts)
         log = serve(plan.server.step, plan.server.rules,
                     Requests.of(np.zeros(count), prompts, outputs))  # fmt: skip
-        real.append(float(np.max(np.asarray(log.path.time)[: int(log.turns)])))
+        real.append(float(np.max(np.asarray(log.path.time)[: int(log.entries)])))
     return law / np.mean(real) - 1.0, np.std(real) / np.mean(real) / np.sqrt(seeds)
 
 

@@ -63,7 +63,7 @@ def replayed_together(machine, rules, requests, concurrency, *, ranks, router) -
     def own(decoding, *rest):
         return step_time(machine, decoding * (1.0 + rules.drafts), *rest)
 
-    how = {"ranks": ranks, "router": router, "width": 32, "turns": 4096}
+    how = {"ranks": ranks, "router": router, "width": 32, "entries": 4096}
     return replay_ranks(SharedStep(Partial(own), common), rules, requests, concurrency, **how)
 
 
@@ -143,7 +143,7 @@ def test_what_ranks_refuse():
     with pytest.raises(InputError, match="step is 'function'; allowed: a SharedStep"):
         serve_ranks(step.own, rules, requests, 2, "round_robin")  # pyright: ignore
     with pytest.raises(InputError, match="replay_ranks: ranks is 0"):
-        replay_ranks(step, rules, requests, ranks=0, router="round_robin", width=4, turns=8)
+        replay_ranks(step, rules, requests, ranks=0, router="round_robin", width=4, entries=8)
 
 
 WORDS, ROUNDS, DRAFTS = 9, 200_000, 5

@@ -75,7 +75,7 @@ class ReferenceServer:
 
     def __init__(self, step: PlainStep, engine: ReferenceEngine):
         self.step, self.engine = step, engine
-        self.line: deque[ReferenceRequest] = deque()  # sent, and not looked at
+        self.line: deque[ReferenceRequest] = deque()  # sent, and not polled yet
         self.there: ReferenceRequests = []
         self.running: ReferenceRequests = []
         self.tokens: dict[int, int] = {}
@@ -100,7 +100,7 @@ class ReferenceServer:
         if self.time == inf:
             self.time = r.arrival
 
-    def _look(self, now: float) -> None:
+    def _poll(self, now: float) -> None:
         while self.line and self.line[0].arrival <= now:
             self.engine.waiting.append(self.line.popleft())
 
@@ -123,12 +123,12 @@ class ReferenceServer:
             yield inf
 
     def _one_by_one(self) -> Iterator[float]:
-        """Time goes on with passes: their end, and a look at the queue before the next."""
+        """Time goes on with passes: their end, and a poll of the queue before the next."""
         now, passes, e = 0.0, 0, self.engine
         while True:
             yield now
             if passes % e.poll == 0 or not (e.running or e.waiting):
-                self._look(now)
+                self._poll(now)
             fed = e.compose()
             if not (fed.decodes or fed.parts):
                 e.rests()
@@ -160,7 +160,7 @@ class ReferenceServer:
             yield now
             if flight:
                 self.running, self.tokens = flight[0][3]
-            self._look(now)
+            self._poll(now)
             after = self._tokens()  # of the pass that runs
             fed = e.compose()
             if fed.decodes or fed.parts:
@@ -196,7 +196,7 @@ class ReferenceServer:
             yield now
             if flight is not None:
                 self.running, self.tokens = flight[3]
-            self._look(now)
+            self._poll(now)
             after = self._tokens()  # of the pass that runs
             fed, launched = e.compose(), None
             if fed.decodes or fed.parts:

@@ -188,17 +188,17 @@ def test_a_replay_takes_as_long_as_its_passes_one_by_one():
     log = serve(Partial(pass_time, tabulated(c)), vllm(blocks=1e5, slots=32, budget=512),
                 Requests.of(arrivals, *lengths))  # fmt: skip
     path = log.path
-    turns = int(log.turns)
-    spent = np.diff(np.asarray(path.time)[:turns], prepend=0.0)
+    entries = int(log.entries)
+    spent = np.diff(np.asarray(path.time)[:entries], prepend=0.0)
     rows, entry = [], []
-    for i in range(turns):
+    for i in range(entries):
         for j in range(int(path.count[i])):
             decoding = float(path.decoding[i])
             rows.append((decoding, float(path.context[i]) + j * decoding,
                          float(path.fed[i]), float(path.pairs[i])))  # fmt: skip
             entry.append(i)
     each = np.asarray(times(c, *np.array(rows).T))
-    summed = np.bincount(entry, each, minlength=turns)
+    summed = np.bincount(entry, each, minlength=entries)
     ran = summed > 0
     assert summed[ran].sum() == pytest.approx(spent[ran].sum(), rel=1e-4)
     np.testing.assert_allclose(spent[ran], summed[ran], rtol=5e-4)

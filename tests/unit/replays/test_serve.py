@@ -99,7 +99,7 @@ def test_lanes_are_servers():
 
     def one(cost, given):
         c = (cost, COEFFICIENTS[1], COEFFICIENTS[2])
-        return replay(Partial(step, c), ENGINES["vllm"], given, width=16, turns=1024).last
+        return replay(Partial(step, c), ENGINES["vllm"], given, width=16, entries=1024).last
 
     alone = np.stack([
         serve(Partial(step, (float(c), *COEFFICIENTS[1:])), ENGINES["vllm"], r).last
@@ -110,7 +110,7 @@ def test_lanes_are_servers():
     same = [jnp.full(3, c) for c in COEFFICIENTS[1:]]
     rules = jax.tree.map(lambda x: jnp.full(3, x), ENGINES["vllm"])
     step_of = Partial(step, (costs, *same))
-    beside = jax.jit(lambda *x: side_by_side(*x, width=16, turns=1024))(step_of, rules, stacked)
+    beside = jax.jit(lambda *x: side_by_side(*x, width=16, entries=1024))(step_of, rules, stacked)
     assert np.all(beside.complete)
     np.testing.assert_allclose(beside.last, alone)
 
@@ -127,7 +127,7 @@ def test_a_tree_without_room_for_a_part_is_replayed_in_larger_arrays():
     np.testing.assert_array_equal(one.cached[:count], np.tile([0, chunk], count // 2))
     # of all but the last, which still runs: 3 tokens decoded and one once more, shared parts once
     kept = (count - 1) * (prompt + 4) - count // 2 * chunk
-    assert int(one.path.kept[int(one.turns) - 1]) == kept
+    assert int(one.path.kept[int(one.entries) - 1]) == kept
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def means(log):
 def played(coefficients, rate, rules, closed=False):
     concurrency = jnp.asarray(5, jnp.int32) if closed else None
     given = arriving(rate)
-    log = replay(Partial(smooth, coefficients), rules, given, concurrency, width=8, turns=1024)
+    log = replay(Partial(smooth, coefficients), rules, given, concurrency, width=8, entries=1024)
     return log, means(log)
 
 
@@ -277,7 +277,7 @@ def test_slopes_where_the_path_does_not_change(name, closed):
             played(MACHINE * (1 + side * up[:-1]), rate * (1 + side * up[-1]), rules, closed)
             for side in (-1, 1)
         ]
-        for held in ("count", "decoding", "fed", "jump"):
+        for held in ("count", "decoding", "fed", "woken_by"):
             for other, _ in sides:
                 np.testing.assert_array_equal(getattr(other.path, held), getattr(log.path, held))
         x = float(rate) if i == len(MACHINE) else float(MACHINE[i])

@@ -16,7 +16,7 @@ from infer_jax.estimators.serving.price import PassLaw, pass_time
 from infer_jax.replays import Requests, serve, vllm
 from infer_jax.replays.requests import drawn_arrivals, drawn_lengths
 from infer_jax.replays.runs import BATCHES, statistic
-from infer_jax.servers.instance import Sizes, server_of
+from infer_jax.servers.instance import Sizes, replayed_instance
 from tests.cli.running import as_command
 
 TRACE = Path(__file__).parents[2] / "data" / "traces" / "llmservingsim_run.jsonl"
@@ -71,7 +71,9 @@ def test_the_cache_is_that_of_the_account_of_memory(engine, block):
     estimator = ij.make(f"serving.{engine}", system.coefficients)
     assert isinstance(estimator, Serving)
     with jax.enable_x64(True):
-        built = server_of(estimator, model.architecture, system.hardware, {"tp": 1}, Sizes(), 4608)
+        built = replayed_instance(
+            estimator, model.architecture, system.hardware, {"tp": 1}, Sizes(), 4608
+        )
     # vLLM prints tokens of requests of 4,608 that each hold all of a pass in every other layer,
     # whose window is of 128 tokens; while they decode they hold a window there
     held = ij.memory("gpt-oss-120b", SERVER[1], tp=1, max_model_len=4608, block_size=block).memory
