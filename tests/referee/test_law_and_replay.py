@@ -14,6 +14,7 @@ from infer_jax.catalog.published import power_shares
 from infer_jax.estimators.serving import Deployment, ServingWorkload, shape
 from infer_jax.estimators.serving.price import PassLaw, pass_time
 from infer_jax.physics import scheduling
+from infer_jax.specs import Arrivals
 
 from .serving import Machine, law_step
 
@@ -91,6 +92,23 @@ def test_they_agree_on_many_servers(engine, count, least_tpot, least_ttft):
         off.append(errors(names, random.uniform(0.05, 0.9), 6000, engine, **asked))
     ttft, tpot, _ = np.abs(off).T
     assert np.mean(tpot < 0.15) >= least_tpot and np.mean(ttft < 0.25) >= least_ttft
+
+
+@pytest.mark.parametrize("load", [0.002, 0.3, 0.7])
+def test_they_agree_where_tokens_are_drafted(estimated, load):
+    """Passes that verify 3 drafts of every request leave less of 512 tokens to prompts."""
+    times, _ = estimated
+    names, asked = ("llama-3.1-8b", "h200_sxm"), {"isl": 1000, "osl": 200}
+    rate = load * 20.0
+    work = ServingWorkload.of(**asked, arrivals=Arrivals.of(rate=rate))
+    plan = Deployment.of(tp=1, chunk=512, drafts=3)
+    ttft, tpot, *_ = map(float, times(ij.Serving.of(acceptance=0.65), work, plan))
+    run = ij.replay(*names, tp=1, quant="fp8", request_rate=rate, prompts=800, drafts=3, **asked,
+                    acceptance=0.65, heads=True, max_num_batched_tokens=512).runs[0]  # fmt: skip
+    settled = slice(160, None)
+    first = np.mean((run.first - run.arrival)[settled])
+    later = np.mean(((run.last - run.first) / np.maximum(run.output - 1, 1))[settled])
+    assert ttft == pytest.approx(first, rel=0.15) and tpot == pytest.approx(later, rel=0.05)
 
 
 MACHINE = Machine(*map(jnp.asarray, (1e-3, 5e-3, 1e-9, 2e-5, 2e-10)))

@@ -67,20 +67,23 @@ class AttentionGroup(NamedTuple):
 def group_of(ctx: Context, work: ServingWorkload, lengths: RequestTokens) -> AttentionGroup:
     """One of the equal attention groups of an instance, as a server that batches."""
     means = {"isl": lengths.isl, "osl": lengths.osl, "prefix": lengths.prefix}
-    kinds = scheduling.kinds_of(work.replace(**means))
+    kinds = scheduling.kinds_of(work.replace(**means))._replace(gain=pass_yield(ctx))
     context = scheduling.mean_context(kinds)
     tokens = lengths.isl + ctx.engine.held_output * lengths.osl
     isl, osl, prefix, _ = lengths
     capacity = memory.capacity(ctx, isl, osl, work.common * prefix)
     budget = jnp.where(ctx.plan.chunk < UNBOUNDED, ctx.plan.chunk, ctx.engine.budget)
+    fed = 1.0 + ctx.plan.drafts
     server = scheduling.ServerLimits(
         budget=budget,
-        # a pass has room for a token of each request that decodes
-        slots=jnp.minimum(memory.slots(ctx), budget),
+        # a pass has room for the tokens of each request that decodes
+        slots=jnp.minimum(memory.slots(ctx), budget / fed),
         cache=jnp.maximum(capacity.held, 1.0 / ctx.plan.attention_dp) * tokens,
         reserved=ctx.engine.held_output,
         prompts_first=ctx.engine.prefill_first,
         phase=ctx.engine.phase,
+        fed=fed,
+        stages=ctx.plan.pp,
     )
     law = step_law(ctx, context)
 
@@ -104,13 +107,14 @@ def open_loop(ctx: Context, work: ServingWorkload, arrivals: Arrivals) -> Server
     decoding = jnp.maximum(loaded.decoding, 1.0)  # a decoding request is one itself
     # a prompt shares its pass with those that came in the one before it
     prompts = lengths.fresh * (1.0 + loaded.rate * loaded.following)
-    together = jnp.minimum(prompts, jnp.maximum(group.server.budget - decoding, 1.0))
+    fed = decoding * group.server.fed
+    together = jnp.minimum(prompts, jnp.maximum(group.server.budget - fed, 1.0))
     tokens = lengths.fresh, lengths.prefix, None, together
     cost = passes(ctx, decoding, group.context, *tokens)
     # a busy server has queued passes before it sees an arrival; requests in flight taken as Poisson
     busy = -jnp.expm1(-loaded.decoding)
-    turn = loaded.following * pass_yield(ctx)
-    turns = busy * admission_passes(ctx) + balance_passes(ctx, loaded.rate * turn, busy)
+    waited = busy * admission_passes(ctx)
+    waited = waited + balance_passes(ctx, loaded.rate * loaded.following, busy)
     cached = memory.cache_bytes(ctx, lengths.prefix)
     fetched = fetch(ctx, work, cached, cost.alone.time)
     # the laws take steps that decode; a prompt's own has a factor of its own
@@ -118,7 +122,7 @@ def open_loop(ctx: Context, work: ServingWorkload, arrivals: Arrivals) -> Server
         "prompt": loaded.own / ctx.coefficients.decode_factor,
         "fetch": fetched,
         **ctx.coefficients.arrival_terms(ctx.engine, ctx.plan),
-        "admission": turns * turn,
+        "admission": waited * loaded.following,
     }
     first = {
         **{name: x * ctx.coefficients.first_factor for name, x in own.items()},

@@ -110,7 +110,7 @@ def passes(
 
         decode  = ((t(b f / pp) + A_decode + G) (1 + drafts / L) + f H) / y + tau_S b
         alone   = k t(I / k) + A_prefill + k E(I / k)
-        joining = (I / T) (t(s b f + T) - s t(b f)) / pp + A_prefill / pp + (I / T) w E(T)
+        joining = ((I / T) (t(s b f + T) - s t(b f) + w E(T)) + A_prefill) / pp
         fixed   = 2 t(b f / 2 pp) - t(b f / pp) + G
 
     s: whether a pass with prompts decodes too; w: share of launches that decoding waits for.
@@ -161,7 +161,7 @@ def _with_draft(ctx: Context, own: Passes, small: Passes) -> Passes:
 
 
 def step_law(ctx: Context, context: Array) -> Callable[..., Array]:
-    """A function of (decoding, prompts, new, cached): seconds of a group's step per token gained.
+    """A function of (decoding, prompts, new, cached): seconds of a group's pass.
 
     ``decoding`` requests have ``context`` tokens each; beside them ``prompts`` others feed ``new``
     tokens each that follow ``cached`` ones. It is ``passes`` of any mixture: decode, and the time
@@ -171,12 +171,12 @@ def step_law(ctx: Context, context: Array) -> Callable[..., Array]:
     small = None if ctx.draft is None else _decode_and_prompts(ctx.draft, context)
 
     def step(*batch: Array) -> Array:
-        decode, prompts = own(*batch)
+        decode, prompts = own(*batch)  # the first per token that a request gains
+        seconds = decode * pass_yield(ctx) + prompts
         if small is None:
-            return decode + prompts
+            return seconds
         drafting, drafted_prompts = small(*batch)
-        share = ctx.plan.drafts / pass_yield(ctx)
-        return decode + prompts + share * drafting + ctx.drafting * drafted_prompts
+        return seconds + ctx.plan.drafts * drafting + ctx.drafting * drafted_prompts
 
     return step
 
@@ -207,7 +207,7 @@ def _decode_and_prompts(ctx: Context, context: Array) -> Callable[..., tuple[Arr
 def prompts_beside(
     ctx: Context, mixed: Cost, decoding: Cost, attending: Cost, launch: Array
 ) -> Cost:
-    """What prompts add to a pass: (t(s b f + T) - s t(b f) + A) / pp + w E.
+    """What prompts add to a pass of one stage: (t(s b f + T) - s t(b f) + A + w E) / pp.
 
     ``mixed`` and ``decoding``: the layers of all tokens of the pass, and of those that decode;
     ``attending``: A of the prompts; ``launch``: E, of launches without a graph. s: whether a pass
@@ -220,7 +220,7 @@ def prompts_beside(
         return whole - mixes * part
 
     longer = jax.tree.map(beyond, mixed, decoding)
-    return add(add(longer, attending).scaled(1.0 / ctx.plan.pp), overhead(launch=waits * launch))
+    return add(longer, attending, overhead(launch=waits * launch)).scaled(1.0 / ctx.plan.pp)
 
 
 def attention_and_launch(

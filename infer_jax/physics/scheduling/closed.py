@@ -16,6 +16,7 @@ from infer_jax.physics.scheduling.kinds import (
     Step,
     Steps,
     added_time,
+    prompt_time,
     steps,
 )
 from infer_jax.physics.scheduling.queueing import exponential_tail, percentiles, pole
@@ -41,35 +42,32 @@ class Cycle(NamedTuple):
 def cycle(step: Step, kinds: Kinds, server: ServerLimits, run: Array, together: Array) -> Cycle:
     """``run`` requests run at all times: one that finishes is replaced.
 
-    Here the clock is the step. Of d decoding requests a = d / (O - 1) finish in a step, and as
-    many prompts come; running = a (O - 1) + a S(a) with S the steps to a first token (Little
-    1961, counted in steps). A cycle of a request, O - 1 + S steps, feeds every prompt once:
+    Here the clock is the step. Of d decoding requests a = d / D finish in a step, D the decode
+    steps of one, and as many prompts come; running = a D + a S(a) with S the steps to a first
+    token (Little 1961, counted in steps). A cycle of a request, D + S steps, feeds every prompt
+    once, its own through all stages of a pipeline:
 
-        cycle = (O - 1 + S) t(d) + running g,   rate = running / cycle,
+        cycle = (D + S) t(d) + (running + stages - 1) g,   rate = running / cycle,
 
     t a step without prompts, g what a prompt adds to steps. ``together`` is the share of
     requests that go through in lockstep, cohort by cohort.
     """
-    tokens = later_tokens(kinds)
+    decodes = kinds.mean(kinds.decode_steps)
 
     def state(coming: Array) -> tuple[Steps, Backlog, Array]:
-        s = steps(step, kinds, server, coming * tokens)
+        s = steps(step, kinds, server, coming * decodes)
         met = backlog(s, kinds, coming, run, together)
-        return s, met, tokens + kinds.mean(s.chunks + met.steps)
+        return s, met, decodes + kinds.mean(s.chunks + met.steps)
 
     def surplus(log: Array) -> Array:
         return log + jnp.log(state(jnp.exp(log))[2] / run)
 
-    most = jnp.log(run / (tokens + 1.0))
+    most = jnp.log(run / (decodes + 1.0))
     coming = jnp.exp(crossing(surplus, most - SEARCH_SPAN, most))
-    s, met, turns = state(coming)
-    cost = added_time(step, kinds, coming * tokens, s, met.fed)
-    return Cycle(s, met, coming, cost, turns * s.base + run * kinds.mean(cost))
-
-
-def later_tokens(kinds: Kinds) -> Array:
-    """Mean output tokens after the first, kept above 0 so that TPOT is defined without any."""
-    return jnp.maximum(kinds.mean(kinds.output) - 1.0, 1e-3)
+    s, met, passed = state(coming)
+    cost = added_time(step, kinds, coming * decodes, s, met.fed)
+    prompts = (run + server.stages - 1.0) * kinds.mean(cost)
+    return Cycle(s, met, coming, cost, passed * s.base + prompts)
 
 
 class Paces(NamedTuple):
@@ -77,20 +75,21 @@ class Paces(NamedTuple):
 
     own: Array  # in the steps of one's own prompt, by kind
     wait: Array  # in the steps of prompts before it
-    tpot: Array  # for each token after the first
+    step: Array  # of a decode step, with what prompts add to it
     slowest: Array  # of a step that is full of prompts
 
 
-def paces(kinds: Kinds, s: Steps, met: "Backlog", cost: Array, cycle: Array) -> Paces:
-    """Where the time of a ``cycle`` goes, ``cost`` what a prompt of each kind adds to its steps.
+def paces(kinds: Kinds, server: ServerLimits, c: Cycle) -> Paces:
+    """Where the time of a cycle goes.
 
-    No token takes less than a step without prompts, or more than a full one.
+    No step takes less than one without prompts, or more than a full one.
     """
-    each = kinds.mean(cost) / kinds.mean(kinds.fresh)
-    own, slowest = cost + s.chunks * s.base, s.base + s.room * each
-    wait = kinds.mean(s.base * met.steps + each * met.fed)
-    tpot = jnp.clip((cycle - kinds.mean(own) - wait) / later_tokens(kinds), s.base, slowest)
-    return Paces(own, wait, tpot, slowest)
+    s, each = c.steps, kinds.mean(c.cost) / kinds.mean(kinds.fresh)
+    own, slowest = prompt_time(c.cost, s, server), s.base + s.room * each
+    wait = kinds.mean(s.base * c.met.steps + each * c.met.fed)
+    decode_time = c.cycle - kinds.mean(own) - wait
+    step = jnp.clip(decode_time / kinds.mean(kinds.decode_steps), s.base, slowest)
+    return Paces(own, wait, step, slowest)
 
 
 def lockstep(kinds: Kinds) -> Array:
@@ -121,18 +120,18 @@ def closed_loop(
     run, waiting, varied = admit(concurrency, server, held)
     c = cycle(step, kinds, server, run, lockstep(kinds) if together is None else together)
     s, met, rate = c.steps, c.met, run / c.cycle
-    tokens, (own, wait, tpot, slowest) = later_tokens(kinds), paces(kinds, s, met, c.cost, c.cycle)
+    decodes, (own, wait, mean, slowest) = kinds.mean(kinds.decode_steps), paces(kinds, server, c)
     queued = waiting / rate
     ttft = queued + wait + kinds.mean(own)
     # waits vary with the prompts ahead and with how many requests wait, and for how long
     variance = (slowest / s.room) ** 2 * met.variance + (varied + waiting) / rate**2
     tail = exponential_tail(queued + wait, variance)
-    latency = ttft + tpot * tokens
+    latency = ttft + mean * decodes
     return MeanService(
         rate=rate,
         capacity=rate * limit / run,
         running=run,
-        decoding=c.coming * tokens,
+        decoding=c.coming * decodes,
         waiting=waiting,
         limit=limit,
         ttft=ttft,
@@ -141,9 +140,9 @@ def closed_loop(
         step_wait=jnp.zeros_like(wait),
         queue_wait=wait,
         own=kinds.mean(own),
-        tpot=tpot,
+        tpot=mean / kinds.gain,
         tpot_with_first=latency / kinds.mean(kinds.output),
-        following=tpot,
+        following=mean,
         latency=latency,
     )
 
@@ -174,7 +173,7 @@ def backlog(s: Steps, kinds: Kinds, coming: Array, run: Array, together: Array) 
     before = scale * kept + half
     variance = (2.0 - kept) * kept * scale**2 + 0.5 * others * second
     # no more can wait than are in flight: their number varies as that of those that decode
-    decoding = coming * jnp.maximum(kinds.mean(kinds.output) - 1.0, 0.0)
+    decoding = coming * kinds.mean(kinds.decode_steps)
     most = decoding * mean**2 + rest * kinds.variance(kinds.fresh)
     variance = variance / (1.0 + variance / jnp.maximum(most, 1.0))
 

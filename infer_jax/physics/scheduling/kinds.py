@@ -19,6 +19,12 @@ class Kinds(NamedTuple):
     fresh: Array  # prompt tokens to compute, at least 1
     cached: Array  # prompt tokens found in the cache
     output: Array
+    gain: Array | float = 1.0  # output tokens of a decode step, more than 1 where tokens are drafted
+
+    @property
+    def decode_steps(self) -> Array:
+        """Decode steps of each kind, (O - 1) / gain, kept above 0 so that TPOT is defined."""
+        return jnp.maximum(self.output - 1.0, 1e-3) / self.gain
 
     def mean(self, value: Array) -> Array:
         """The mean over requests of a value of each kind."""
@@ -44,6 +50,8 @@ class ServerLimits(NamedTuple):
     prompts_first: Array | float = 0.0  # 1: steps with prompts decode nobody
     phase: Array | float = 0.5  # share of the step that runs at an arrival which is to come
     empty: Array | float = 0.0  # steps that a slot stays empty where passes overlap
+    fed: Array | float = 1.0  # tokens that a decoding request feeds in a step, its drafts included
+    stages: Array | float = 1.0  # of a pipeline: a prompt makes steps longer by its time in one
 
 
 class MeanService(NamedTuple):
@@ -125,7 +133,7 @@ class Steps(NamedTuple):
 def steps(step: Step, kinds: Kinds, server: ServerLimits, decoding: Array) -> Steps:
     """The steps of a server in which ``decoding`` requests are past their first token."""
     zero, one = jnp.asarray(0.0), jnp.asarray(1.0)
-    room = jnp.maximum(server.budget - decoding, 1.0)
+    room = jnp.maximum(server.budget - decoding * server.fed, 1.0)
     return Steps(step(decoding, zero, one, zero), room, jnp.ceil(kinds.fresh / room))
 
 
@@ -140,3 +148,11 @@ def added_time(step: Step, kinds: Kinds, decoding: Array, s: Steps, beside: Arra
     before = kinds.cached + (kinds.fresh - own) / 2.0
     times = jax.vmap(step, (None, 0, 0, 0))(decoding, fed / own, own, before)
     return jnp.maximum(times - s.base, 0.0) * kinds.fresh / fed
+
+
+def prompt_time(cost: Array, s: Steps, server: ServerLimits) -> Array:
+    """Seconds of the steps that feed a prompt, which adds ``cost`` to those of others.
+
+    Its own goes through every stage of a pipeline, one chunk after another.
+    """
+    return server.stages * cost + s.chunks * s.base

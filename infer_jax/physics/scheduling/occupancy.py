@@ -17,7 +17,7 @@ from jax import Array, lax
 
 from infer_jax.physics.numerics import square_root
 from infer_jax.physics.scheduling.admission import SATURATING, TAIL_END, CacheLimit, admit
-from infer_jax.physics.scheduling.closed import cycle, later_tokens, paces
+from infer_jax.physics.scheduling.closed import cycle, paces
 from infer_jax.physics.scheduling.kinds import Kinds, ServerLimits, Step, added_time, steps
 from infer_jax.physics.scheduling.queueing import TANGENT_LOAD, pole, unlike_exponential
 
@@ -136,8 +136,9 @@ def loops(step: Step, kinds: Kinds, server: ServerLimits, most: Array) -> Loops:
 
     def loop(running: Array) -> Loops:
         c = cycle(step, kinds, server, running, apart)
-        decoding = c.coming * later_tokens(kinds)
-        decode_time = later_tokens(kinds) * paces(kinds, c.steps, c.met, c.cost, c.cycle).tpot
+        decode_steps = kinds.mean(kinds.decode_steps)
+        decoding = c.coming * decode_steps
+        decode_time = decode_steps * paces(kinds, server, c).step
         seen = jnp.maximum(decoding + 1.0 - decoding / running, 1.0)
         own = step(seen, jnp.asarray(0.0), jnp.asarray(1.0), jnp.asarray(0.0))
         return Loops(running, running * decode_time / c.cycle, running / c.cycle, own)
@@ -211,7 +212,7 @@ def occupancy(
     by_cache = jax.scipy.stats.norm.cdf(short)
     s = steps(step, kinds, server, full.decoding)
     work = added_time(step, kinds, full.decoding, s, jnp.zeros_like(s.room))
-    work = work + kinds.output * full.base / full.decoding
+    work = work + kinds.output / kinds.gain * full.base / full.decoding
     space = work * held.tokens
     unlike = by_cache * kinds.variation(space) + (1.0 - by_cache) * kinds.variation(work)
     heavy = (variability + unlike) / (2.0 + bursty)

@@ -19,6 +19,7 @@ from infer_jax.physics.scheduling.kinds import (
     Step,
     Steps,
     added_time,
+    prompt_time,
     steps,
 )
 from infer_jax.physics.scheduling.occupancy import occupancy
@@ -53,7 +54,7 @@ class Mix(NamedTuple):
     step: Array  # the part of it that is for the running step
     variance: Array
     decode_time: Array  # mean time from the first token to the last
-    tpot: Array  # mean over requests of that time per token
+    decode_step: Array  # mean over requests of that time per step
     following: Array  # mean time of the step after the one that an arrival finds running
 
 
@@ -87,32 +88,38 @@ def mix(
     """
     first = jnp.asarray(server.prompts_first) > 0.5
     halts = _halts(step, kinds, server, s, decoding, rate)
-    prompts = _prompts(step, kinds, s, decoding, rate, variability)
+    prompts = _prompts(step, kinds, server, s, decoding, rate, variability)
     alone = prompts._replace(
-        own=prompts.cost, length=halts.running, arrivals_per_step=rate * halts.running
+        own=server.stages * prompts.cost, length=halts.running, arrivals_per_step=rate * halts.running
     )
     prompts = trees.where(first, alone, prompts)
     running, gate, queue, variance = _waits(kinds, server, s, decoding, prompts)
-    decode_time, tokens = _decode_times(kinds, s, prompts, queue)
-    halted = halts.rest + tokens * (s.base + halts.halt)
+    decode_time = _decode_times(kinds, s, prompts, queue)
+    halted = halts.rest + kinds.decode_steps * (s.base + halts.halt)
     # they halt until no slot is left: then as many decode, at their rate times this time
     slots = jnp.minimum(server.slots, memory(kinds, server).limit)
     halted = halted * jnp.minimum(slots / (rate * kinds.mean(halted)), 1.0)
     decode_time = jnp.where(first, halted, decode_time)
-    tpot = kinds.mean(decode_time / tokens)
+    mean = kinds.mean(decode_time / kinds.decode_steps)
     return Mix(
         own=prompts.own,
         wait=gate + queue,
         step=running,
         variance=variance,
         decode_time=kinds.mean(decode_time),
-        tpot=tpot,
-        following=jnp.where(first, halts.following, tpot),
+        decode_step=mean,
+        following=jnp.where(first, halts.following, mean),
     )
 
 
 def _prompts(
-    step: Step, kinds: Kinds, s: Steps, decoding: Array, rate: Array, variability: Array
+    step: Step,
+    kinds: Kinds,
+    server: ServerLimits,
+    s: Steps,
+    decoding: Array,
+    rate: Array,
+    variability: Array,
 ) -> Prompts:
     """Time that a prompt adds to the steps it shares with others."""
     excess = variability - 1.0
@@ -131,7 +138,7 @@ def _prompts(
     return Prompts(
         cost=cost,
         load=rate * kinds.mean(crowded + kinds.fresh / s.room * s.base),
-        own=cost + s.chunks * s.base,
+        own=prompt_time(cost, s, server),
         share=share,
         length=length,
         arrivals_per_step=rate * length,
@@ -203,8 +210,8 @@ def _gated_variance(kinds: Kinds, server: ServerLimits, p: Prompts) -> Array:
     return square * rest + second * mean - ((phase + u) * mean) ** 2
 
 
-def _decode_times(kinds: Kinds, s: Steps, p: Prompts, queue: Array) -> tuple[Array, Array]:
-    """Seconds from the first token to the last, and tokens in them, by kind.
+def _decode_times(kinds: Kinds, s: Steps, p: Prompts, queue: Array) -> Array:
+    """Seconds from the first token to the last, by kind.
 
     After its first token a request is delayed by the prompts that arrived while it waited, then by
     the rest of its burst, and from then on by the average load.
@@ -217,14 +224,13 @@ def _decode_times(kinds: Kinds, s: Steps, p: Prompts, queue: Array) -> tuple[Arr
     longer = jnp.minimum(p.share, 1.0) * p.length / often
     busy = jnp.minimum(p.share + often * jnp.maximum(1.0 - p.share, 0.0), 1.0)
     own = kinds.mean(p.own)
-    stay = own + queue + (s.base + often * longer) * kinds.mean(kinds.output - 1.0)
+    stay = own + queue + (s.base + often * longer) * kinds.mean(kinds.decode_steps)
     later = 0.5 * p.excess * burst_share(p.rate * stay, p.variability)
     behind = (p.rate * (own + queue) + later) * kinds.mean(p.cost)
     least = jnp.maximum(busy - often, 0.0)
     met = jnp.maximum(behind, 0.0) * least / busy * pole(p.share)
-    tokens = jnp.maximum(kinds.output - 1.0, 1e-3)
-    met = met * -jnp.expm1(-tokens * least * longer / jnp.maximum(met, 1e-12))
-    return (s.base + often * longer) * tokens + met, tokens
+    met = met * -jnp.expm1(-kinds.decode_steps * least * longer / jnp.maximum(met, 1e-12))
+    return (s.base + often * longer) * kinds.decode_steps + met
 
 
 class Halts(NamedTuple):
@@ -294,7 +300,7 @@ def open_loop(
     # where slots are short, only prompts that hold a slot delay the decoding requests
     apart = there.decoding / (finished * m.decode_time)
     fewer = jnp.exp(there.taken / (there.taken + FEW) * jnp.log(apart))
-    tpot, decode_time = jnp.maximum(m.tpot * fewer, there.base), m.decode_time * fewer
+    mean, decode_time = jnp.maximum(m.decode_step * fewer, there.base), m.decode_time * fewer
     # in a burst, the wait for a slot and the wait for the prompts of that burst overlap
     drain = there.queued / jnp.maximum(there.taken, 1e-12)
     burst = 1.0 - 1.0 / jnp.maximum(variability, 1.0)
@@ -326,8 +332,8 @@ def open_loop(
         step_wait=running_step,
         queue_wait=wait - running_step,
         own=own,
-        tpot=tpot,
-        following=m.following * tpot / m.tpot,
+        tpot=mean / kinds.gain,
+        following=m.following * mean / m.decode_step,
         tpot_with_first=latency / kinds.mean(kinds.output),
         latency=latency,
     )

@@ -207,6 +207,18 @@ def test_arrivals_wait_more_the_more_come():
     assert life.ttft[0] < 1.05 * sum(quiet)
 
 
+def test_an_idle_server_answers_as_soon_to_arrivals_as_to_one_in_flight():
+    """Through all stages of a pipeline, and in passes that verify drafts."""
+    layouts = [Deployment.of(tp=2.0, pp=pp, drafts=n) for pp in (1.0, 2.0, 4.0) for n in (0, 3)]
+    arriving, alone = (
+        many(serving, dense(), HARDWARE, stacked([work] * len(layouts)), stacked(layouts))
+        for serving in [Serving.of(acceptance=0.7)]
+        for work in (asked(arrivals=Arrivals.of(rate=1e-6)), asked(batch=1.0))
+    )
+    np.testing.assert_allclose(arriving.ttft, alone.ttft, rtol=0.1)
+    np.testing.assert_allclose(arriving.tpot, alone.tpot, rtol=1e-3)
+
+
 def test_an_offset_of_decoding_is_none_of_the_prompt():
     """Of a calibrated server: a request alone prefills as fast, whatever its decode steps take."""
     plain, slower = (arrivals(Serving.of(decode_factor=factor)) for factor in (1.0, 1.5))

@@ -6,6 +6,7 @@ that picks its examples by what else is imported would try other ones in another
 
 from contextlib import nullcontext
 from functools import cache
+from itertools import product
 
 import jax
 import jax.numpy as jnp
@@ -28,11 +29,13 @@ def step(decoding, prompts, new, cached):
     return 1e-3 + (memory**3 + compute**3) ** (1.0 / 3.0)
 
 
-def served(isl, osl, budget, slots, cache, amount, variability=None):
+def served(
+    isl, osl, budget, slots, cache, amount, gain=1.0, fed=1.0, stages=1.0, variability=None
+):
     """A ``Service`` of requests of one length; open where a variability is given."""
     one = jnp.ones(1)
-    kinds = scheduling.Kinds(one, isl * one, 0.0 * one, osl * one)
-    server = scheduling.ServerLimits(budget, slots, cache)
+    kinds = scheduling.Kinds(one, isl * one, 0.0 * one, osl * one, gain)
+    server = scheduling.ServerLimits(budget, slots, cache, fed=fed, stages=stages)
     if variability is None:
         return scheduling.closed_loop(step, kinds, server, amount)
     return scheduling.open_loop(step, kinds, server, amount, variability)
@@ -40,13 +43,41 @@ def served(isl, osl, budget, slots, cache, amount, variability=None):
 
 served_by = jax.jit(served, compiler_options=PROGRAM)
 MACHINE = (900.0, 200.3, 2048.0, 61.3, 80000.0)  # its cohorts are not just full
+DRAFTS = (1.8, 3.0, 2.0)  # tokens that a step gains and feeds, stages of a pipeline
 
 
 def test_a_closed_loop_obeys_littles_law():
-    for amount in (7.3, 40.2, 55.0, 90.0):
-        s = served_by(*numbers(*MACHINE, amount))
+    for amount, drafts in product((7.3, 40.2, 55.0, 90.0), ((1.0, 1.0, 1.0), DRAFTS)):
+        s = served_by(*numbers(*MACHINE, amount, *drafts))
         assert float(s.rate * s.latency) == pytest.approx(amount, rel=0.02)
         assert float(s.running) <= MACHINE[3]
+
+
+@pytest.mark.parametrize("variability", [None, 1.0])
+def test_steps_that_gain_more_tokens_serve_outputs_that_much_shorter(variability):
+    """400 tokens after the first, two a step, are 200 of one each: the same times and rate."""
+    some = None if variability is None else jnp.asarray(variability)
+    amount = 30.0 if variability is None else 4.0
+    inputs = numbers(900.0, 401.0, 2048.0, 60.0, 1e9, amount, 2.0, 1.0, 1.0)
+    drafted = served_by(*inputs, variability=some)
+    inputs = numbers(900.0, 201.0, 2048.0, 60.0, 1e9, amount, 1.0, 1.0, 1.0)
+    plain = served_by(*inputs, variability=some)
+    for name in ("rate", "capacity", "ttft", "latency", "running", "decoding", "following"):
+        assert float(getattr(drafted, name)) == pytest.approx(float(getattr(plain, name)), rel=1e-6)
+    assert 2.0 * float(drafted.tpot) == pytest.approx(float(plain.tpot), rel=1e-6)
+
+
+def test_a_prompt_goes_through_every_stage_of_a_pipeline():
+    """Of an idle server: what a prompt adds to steps once more for each stage, by hand."""
+    idle = (900.0, 200.0, 2048.0, 60.0, 1e9)
+    alone = [
+        float(served_by(*numbers(*idle, *of), variability=jnp.asarray(1.0)).ttft)
+        for of in ((1e-7, 1.0, 1.0, 1.0), (1e-7, 1.0, 1.0, 4.0))
+    ]
+    added = float(step(0.0, 1.0, 900.0, 0.0) - step(0.0, 0.0, 1.0, 0.0))
+    assert alone[1] - alone[0] == pytest.approx(3.0 * added, rel=1e-3)
+    single = [float(served_by(*numbers(*idle, 1.0, 1.0, 1.0, x)).ttft) for x in (1.0, 4.0)]
+    assert single == pytest.approx(alone, rel=1e-2)
 
 
 LOOPS = {"closed": 41.3, "open": 4.1}
@@ -62,7 +93,7 @@ def variability(loop):
 
 
 def value(loop, *point):
-    return float(all_times(served_by(*numbers(*point), variability(loop))))
+    return float(all_times(served_by(*numbers(*point), variability=variability(loop))))
 
 
 @cache
@@ -75,13 +106,13 @@ def slopes(loop, mode):
     def forward(*point):
         return jax.jvp(law, point, point)
 
-    made = jax.value_and_grad(law, tuple(range(6))) if mode == "reverse" else forward
+    made = jax.value_and_grad(law, tuple(range(9))) if mode == "reverse" else forward
     return jax.jit(made, compiler_options=PROGRAM)
 
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_gradients_are_those_of_differences(loop):
-    point = [*MACHINE, LOOPS[loop]]
+    point = [*MACHINE, LOOPS[loop], *DRAFTS]
     reverse = [float(x) for x in slopes(loop, "reverse")(*numbers(*point))[1]]
     for i, x in enumerate(point):
         up, down = (value(loop, *point[:i], x * (1 + h), *point[i + 1 :]) for h in (1e-5, -1e-5))
@@ -110,9 +141,9 @@ BAD = [(900.0, 1.0), (1.0, 1.0), (1.0, 300.0), (30000.0, 5.0), (4096.0, 200.0)]
     ],
 )
 def test_values_and_gradients_are_finite_up_to_and_beyond_saturation(loop, wide, mode):
-    points = [(*MACHINE, amount) for amount in AMOUNTS[loop]]
-    points += [(isl, osl, *MACHINE[2:], AMOUNTS[loop][1]) for isl, osl in BAD]
-    points += [(*MACHINE[:2], 1e9, *MACHINE[3:], AMOUNTS[loop][1])]
+    points = [(*MACHINE, amount, *DRAFTS) for amount in AMOUNTS[loop]]
+    points += [(isl, osl, *MACHINE[2:], AMOUNTS[loop][1], *DRAFTS) for isl, osl in BAD]
+    points += [(*MACHINE[:2], 1e9, *MACHINE[3:], AMOUNTS[loop][1], *DRAFTS)]
     with nullcontext() if wide else jax.enable_x64(False):  # another context is another program
         for point in points:
             found, slope = slopes(loop, mode)(*numbers(*point))
@@ -124,8 +155,11 @@ def test_values_and_gradients_are_finite_up_to_and_beyond_saturation(loop, wide,
 def test_a_server_without_limits_on_sequences_is_full_when_its_cache_is(wide):
     """Twenty requests of 1,100 tokens fit; slots are as many as may be declared."""
     with nullcontext() if wide else jax.enable_x64(False):
-        s = served_by(*numbers(900, 200, 2048, 2.0**40, 22000, 1.0, 1.0))
-        few = served_by(*numbers(900, 200, 2048, 19.5, 1e9, 1.0, 1.0))
+        one = jnp.asarray(1.0)
+        s, few = (
+            served_by(*numbers(900, 200, 2048, slots, cache), *4 * [one], variability=one)
+            for slots, cache in ((2.0**40, 22000), (19.5, 1e9))
+        )
     assert float(s.limit) == pytest.approx(19.5, abs=0.6)
     assert float(s.capacity) == pytest.approx(float(few.capacity), rel=0.03)
 
