@@ -98,13 +98,14 @@ def test_they_agree_on_many_servers(engine, count, least_tpot, least_ttft):
 def test_they_agree_where_tokens_are_drafted(estimated, load):
     """Passes that verify 3 drafts of every request leave less of 512 tokens to prompts."""
     times, _ = estimated
-    names, asked = ("llama-3.1-8b", "h200_sxm"), {"isl": 1000, "osl": 200}
+    asked: dict[str, Any] = {"isl": 1000, "osl": 200}
     rate = load * 20.0
     work = ServingWorkload.of(**asked, arrivals=Arrivals.of(rate=rate))
     plan = Deployment.of(tp=1, chunk=512, drafts=3)
     ttft, tpot, *_ = map(float, times(ij.Serving.of(acceptance=0.65), work, plan))
-    run = ij.replay(*names, tp=1, quant="fp8", request_rate=rate, prompts=800, drafts=3, **asked,
-                    acceptance=0.65, heads=True, max_num_batched_tokens=512).runs[0]  # fmt: skip
+    run = ij.replay("llama-3.1-8b", "h200_sxm", tp=1, quant="fp8", request_rate=rate, prompts=800,
+                    drafts=3, acceptance=0.65, heads=True, max_num_batched_tokens=512,
+                    **asked).runs[0]  # fmt: skip
     settled = slice(160, None)
     first = np.mean((run.first - run.arrival)[settled])
     later = np.mean(((run.last - run.first) / np.maximum(run.output - 1, 1))[settled])

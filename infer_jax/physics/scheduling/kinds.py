@@ -19,7 +19,9 @@ class Kinds(NamedTuple):
     fresh: Array  # prompt tokens to compute, at least 1
     cached: Array  # prompt tokens found in the cache
     output: Array
-    gain: Array | float = 1.0  # output tokens of a decode step, more than 1 where tokens are drafted
+    gain: Array | float = (
+        1.0  # output tokens of a decode step, more than 1 where tokens are drafted
+    )
 
     @property
     def decode_steps(self) -> Array:

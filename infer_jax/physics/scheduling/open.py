@@ -90,7 +90,9 @@ def mix(
     halts = _halts(step, kinds, server, s, decoding, rate)
     prompts = _prompts(step, kinds, server, s, decoding, rate, variability)
     alone = prompts._replace(
-        own=server.stages * prompts.cost, length=halts.running, arrivals_per_step=rate * halts.running
+        own=server.stages * prompts.cost,
+        length=halts.running,
+        arrivals_per_step=rate * halts.running,
     )
     prompts = trees.where(first, alone, prompts)
     running, gate, queue, variance = _waits(kinds, server, s, decoding, prompts)

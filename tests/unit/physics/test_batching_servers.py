@@ -29,9 +29,7 @@ def step(decoding, prompts, new, cached):
     return 1e-3 + (memory**3 + compute**3) ** (1.0 / 3.0)
 
 
-def served(
-    isl, osl, budget, slots, cache, amount, gain=1.0, fed=1.0, stages=1.0, variability=None
-):
+def served(isl, osl, budget, slots, cache, amount, gain=1.0, fed=1.0, stages=1.0, variability=None):
     """A ``Service`` of requests of one length; open where a variability is given."""
     one = jnp.ones(1)
     kinds = scheduling.Kinds(one, isl * one, 0.0 * one, osl * one, gain)
