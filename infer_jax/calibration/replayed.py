@@ -186,11 +186,11 @@ class Replays(NamedTuple):
             groups.append(jax.tree.map(lambda *x: np.stack(x), *lanes_of))
             closed.append(loop)
         begin = size * np.argsort(order)  # the first entry of each run
-        entries = [first + np.arange(one.count) for first, one in zip(begin, benches, strict=True)]
+        places = [first + np.arange(one.count) for first, one in zip(begin, benches, strict=True)]
         sizes = [sizes_of(bench.rules, bench.requests) for bench in benches]
         width, entries = (max(numbers) for numbers in zip(*sizes, strict=True))
         model = jax.tree.map(np.asarray, shape(arch))
-        index = np.concatenate(entries)
+        index = np.concatenate(places)
         return cls(model, hardware, tuple(groups), tuple(closed), index, width, entries)
 
     def __call__(self, model: Serving) -> Array:
