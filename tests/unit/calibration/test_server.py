@@ -15,6 +15,7 @@ from infer_jax.calibration.server import (
     STEP_SHARES,
     calibrate_server,
     coefficients_to_fit,
+    padded_predictor,
     step_index,
 )
 from infer_jax.calibration.server_fit import possible_runs
@@ -64,10 +65,9 @@ class Factors(Estimator):
 def predictions(server):
     """TPOT and TTFT of every load, by a server: the program that its calibration compiles, too."""
     loads = [load_of(one) for one in BLANK]
-    rows = (*loads, *possible_runs(ARCH, loads))
+    predict, more = padded_predictor(ARCH, HARDWARE, loads, possible_runs(ARCH, loads))
     names = coefficients_to_fit(server, ARCH, loads, np.ones((2, len(loads))))
-    blank = np.ones(2 * len(rows))
-    problem = Linearised.of(LoadPredictor.of(ARCH, HARDWARE, rows), blank, server, names)
+    problem = Linearised.of(predict, np.ones(2 * (len(loads) + more)), server, names)
     return np.asarray(problem.predictions(server)).reshape(2, -1)[:, : len(loads)]
 
 
