@@ -231,6 +231,7 @@ def once(
     if jax.default_backend() != "cpu":
         return jax.device_get(jax.jit(function, static_argnums=static)(*fixed, *args))
     options = options or (QUICK if points < SOME else BRISK if points < MANY else FULL)
+    args = strengthen(args)
     try:  # a part may have no name; the first device may be another process's
         description = [name_of(function), described(fixed, static=True), described(args), options]
     except (UndescribableError, TypeError):
@@ -256,6 +257,23 @@ def once(
             program = _compile(key, partial(function, *fixed), args, options)
             _programs[key] = program
     return program(*args)
+
+
+def strengthen(tree: T) -> T:
+    """The same with NumPy's numbers for Python's and JAX's weak ones, which are other programs.
+
+    As it is where numbers of 32 bits stand beside them, to which weak ones adapt.
+
+    >>> strengthen((2.0, np.ones(1)))
+    (array(2.), array([1.]))
+    """
+
+    def strong(x: Any) -> Any:
+        return np.asarray(x) if isinstance(x, float) or getattr(x, "weak_type", False) else x
+
+    if any(getattr(x, "dtype", None) == np.float32 for x in jax.tree.leaves(tree)):
+        return tree
+    return jax.tree.map(strong, tree)
 
 
 def in_same_precision(function: Callable[P, T]) -> Callable[P, T]:

@@ -72,6 +72,8 @@ def test_new_numbers_need_no_new_program(folder, world, monkeypatch):
     twice = once(memory, arch, hardware, plan.with_(tp=4.0), engine)
     np.testing.assert_allclose(twice.visible, memory(arch, hardware, plan, engine).visible)
     assert float(twice.available) > float(once(memory, *world).available)
+    for tp in (4.0, np.float64(4.0), jnp.asarray(4.0)):  # the first and last are weak
+        same(once(memory, arch, hardware, plan.replace(tp=tp), engine), twice)
 
 
 HARMS = "empty", "flipped", "header", "renamed class", "deep", "long header"
