@@ -40,12 +40,12 @@ def sglang(
     sgl-project/sglang, python/sglang/srt/managers/schedule_policy.py at 00550cd and python/sglang/
     srt/environ.py (0.7, 0.14, 600, 20, 4096). Overlap: scheduler.py at 0003215,
     ``event_loop_overlap``, ``update_running_batch``: a pass is launched, then the one before it is
-    waited for; a request that finishes meanwhile decodes once more, and the tokens of a request
-    taken back that are on their way are thrown away (``is_retracted``). Cached prefixes are in
+    waited for; a request that finishes meanwhile decodes once more, and the tokens of a retracted
+    request that are on their way are thrown away (``is_retracted``). Cached prefixes are in
     ``radix_cache``. Left out: the orders of the queue that need them, mixed chunks,
     ``max_prefill_tokens`` beyond a chunk, priorities, the slot of a request that is known to have
     finished, which the engine counts until it decodes again, and of overlap that a request whose
-    last token is on its way may be taken back, and is counted in the share set then. Drafts are a
+    last token is on its way may be retracted, and is counted in the ratio set then. Drafts are a
     chain (``speculative_num_steps`` ``drafts``, ``speculative_eagle_topk`` 1,
     ``speculative_num_draft_tokens`` one more) of EAGLE, NEXTN or MTP:
     python/sglang/srt/mem_cache/allocation_sizing.py at 027bddf (2 (k + 1) tokens ahead of those

@@ -102,7 +102,7 @@ def chosen(
     rank: Array,
     there: Array | None = None,
 ) -> Array:
-    """The server that gets the request of number ``at``; ``rank`` has those of the ones before it.
+    """The server that gets the request of number ``at``; ``rank``: the servers of earlier ones.
 
     ``there``: which servers take requests, all where it is None; turns and hashes go over these.
 
@@ -157,7 +157,7 @@ def chosen(
 
 
 def check_servers(where: str, name: str, servers: int, router: str, names: Sequence[str]) -> None:
-    """Check that there is a server at least, and a router of one of these ``names``.
+    """Check that there is at least one server, and that the router is one of ``names``.
 
     Raises:
         InputError: another router, or no whole number of servers.

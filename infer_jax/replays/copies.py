@@ -141,7 +141,7 @@ class CopyGroup(ServerGroup):
         path = s.log.path
         assert path.server is not None
         s = s.update(log={"path": path._replace(server=put(path.server, at, k))})
-        # all that are sent at one time meet the copies as they are before they poll
+        # requests sent at one time are all routed by the loads before the copies poll
         held = self.due(c, finished + s.clock.finished - before) <= now
         ready = planned._replace(again=held | planned.again, end=now)
 

@@ -1,4 +1,4 @@
-"""Rules of engines that decode in every pass, and feed parts of prompts beside that.
+"""Rules of engines that decode in every pass, and feed chunks of prompts in the same one.
 
 Cache is reserved for a whole request before it is admitted, or its blocks are taken as tokens come,
 and the last request is preempted when they run out.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @spec
 class GuaranteedNoEvict(Rules):
-    """Decodes first, parts of prompts beside them; no request is ever preempted.
+    """Decodes first, then chunks of prompts; no request is ever preempted.
 
     TensorRT-LLM's GUARANTEED_NO_EVICT: requests in progress go on; a new one, in order of arrival,
     is taken in if the blocks to its end are free after those that all others will need, and the
@@ -89,7 +89,7 @@ class BlockReuse(GuaranteedNoEvict):
 
 @spec
 class Preempting(Rules):
-    """Decodes first, parts of prompts beside them; the last admitted is computed anew later.
+    """Decodes first, then chunks of prompts; the last admitted is preempted and recomputed.
 
     vLLM V1 (vllm/v1/core/sched/scheduler.py at 00024d3, ``Scheduler.schedule``): running requests
     are scheduled in order of admission, each takes the blocks of its next tokens, and where none is

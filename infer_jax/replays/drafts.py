@@ -172,10 +172,8 @@ def admit(s: State, tokens: PerPass | None, slot: Array, ready: Array, ok: Array
     )
 
 
-# a request makes room
-def make_room(
-    s: State, slot: Array, request: Array, left: Array, unread: Array, ok: Array
-) -> State:
+# a request is preempted
+def preempt(s: State, slot: Array, request: Array, left: Array, unread: Array, ok: Array) -> State:
     """The request in a slot computes its tokens anew; its first new one is one of those to come.
 
     Its passes yield what they would have: one fewer is needed if the last was wanted for one

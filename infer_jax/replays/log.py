@@ -37,7 +37,7 @@ class Log(NamedTuple):
     first: Float[Array, " n"]
     last: Float[Array, " n"]
     output: Int[Array, " n"]
-    count: Int[Array, ""]  # requests; those behind are padding
+    count: Int[Array, ""]  # requests; the rest of the arrays is padding
     path: Path
     marks: Marks
     preempted: Int[Array, " n"]  # times
@@ -155,7 +155,7 @@ def routed_log_of(servers: State, record: Record, requests: Requests, server: Ar
 
 
 def _events(record: Record, path: Path, begin: Array, end: Array) -> tuple[Path, Marks]:
-    """The path and each request's entries of it, whose server has those from ``begin`` to ``end``.
+    """The path, and the entries in it of each request; a server's go from ``begin`` to ``end``.
 
     The last is found by its step, by halves.
     """
@@ -234,7 +234,7 @@ def path_gradient(
     if phase and concurrency is None:
         before = _before(path.time)
         spent = jnp.where(path.count > 0, spent, path.time - before)
-        ends = lax.cummax(path.time)  # those that were never written, at zero, come after all
+        ends = lax.cummax(path.time)  # entries that were never written, at zero, come after all
         at = jnp.minimum(jnp.searchsorted(ends, arrival), path.time.shape[0] - 1)
         length = (path.time - before)[at]
         part = (arrival - before[at]) / jnp.where(length > 0.0, length, 1.0)

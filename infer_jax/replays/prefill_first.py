@@ -35,7 +35,7 @@ class PrefillFirst(Rules):
     ``drafts.reserved_tokens``.
     """
 
-    ratio: Array = number("share counted of tokens to come", kind="fraction", high=1, default=0.7)
+    ratio: Array = number("``new_token_ratio`` at the start", kind="fraction", high=1, default=0.7)
     least: Array = number("what it falls to", kind="fraction", high=1, default=0.098)
     decay: Array = number("decode passes in which it falls", kind="count", low=1, default=600.0)
     clip: Array = number("tokens to come counted at most", kind="count", default=4096.0)
@@ -190,8 +190,8 @@ class PrefillFirst(Rules):
 
     # the end of a pass
     def finish(self, s: State, after: State, gone: Array, prompts: Array, idle: Array) -> State:
-        # what is known of those who leave: all of it, or (overlap) who left a pass ago, which a
-        # decode pass alone takes note of
+        # requests known to have left: all, or (overlap) those of the pass before,
+        # which it reads after a decode pass alone
         queue, lags = s.queue, self.overlap > 0
         leaves = jnp.where(lags, s.unseen.finished, gone) > 0
         at_once = jnp.where(lags, False, leaves)

@@ -1,4 +1,4 @@
-"""Blocks of prompts that stay in the cache: shared by running requests, given up when it is full.
+"""Blocks of prompts that stay in the cache: shared by running requests, evicted when it is full.
 
 vLLM V1 (vllm/v1/core/block_pool.py, kv_cache_manager.py and single_type_kv_cache_manager.py of
 0.24): a block that no request uses goes to the end of a queue, of a request the last block first,
@@ -7,8 +7,8 @@ goes to the front. So the place of a block in the queue, counted from its very b
 when it gets there, and it is in the cache while fewer blocks have been taken from the front. Where
 one is taken out, those behind it move up. Nothing is to be done when blocks are evicted.
 
-``NoCache`` is the server that looks no prompt up, ``RadixCache`` SGLang's tree: the scheduler asks
-all three the same.
+``NoCache`` is of a server without prefix caching, ``RadixCache`` is SGLang's tree: the scheduler
+calls the same methods of all three.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ class CacheHit(NamedTuple):
     blocks: Array | int = 0
     used: Array | int = 0  # of these, by running requests
     fetched: Array | int = 0  # of these, from host memory
-    again: Array | bool = False  # whether the prompt's last block is there and is computed anew
+    again: Array | bool = False  # whether the prompt's last block is cached and computed anew
     popped: Array | int = 0
     lost: Array | int = 0
     counted: Array | int = 0  # blocks that requests shared when the pass was begun
@@ -72,7 +72,7 @@ class NoCache(NamedTuple):
         of the first one."""
         return self
 
-    def make_room(self, ctx: "Scheduler", s: State, victim: Array, tokens: Array) -> "NoCache":
+    def preempt(self, ctx: "Scheduler", s: State, victim: Array, tokens: Array) -> "NoCache":
         """The cache once a request with ``tokens`` tokens in it was preempted."""
         return self
 
@@ -94,7 +94,7 @@ class PrefixCache(NamedTuple):
 
     users: Int[Array, " p"]  # running requests that use a part
     place: Int[Array, " p"]  # in the queue, of the first block of a part that none uses
-    there: Int[Array, " p"]  # blocks of it that were computed
+    there: Int[Array, " p"]  # blocks of it that are computed
     own_place: Int[Array, " n"]
     own_there: Int[Array, " n"]
     again: Int[Array, " n"]  # 1 where the last block of the prompt was found and computed anew
@@ -102,7 +102,7 @@ class PrefixCache(NamedTuple):
     flow: Int[Array, ""]  # blocks that went to the queue's end, less those that were found in it
     popped: Int[Array, ""]  # the place up to which the queue was used up
     lost: Int[Array, ""]  # the place up to which blocks have left host memory, too
-    fetched: Int[Array, ""]  # blocks that the pass put together brings back from there
+    fetched: Int[Array, ""]  # blocks that the next pass brings back from host memory
     leaving: Int[Array, " w"]  # requests that left, if the engine does not know yet
     cached: Int[Array, " n"]  # tokens found in the cache at the first admission
     # where what a pass computes is found once it was read: who computes a part, what was shared
@@ -273,7 +273,7 @@ class PrefixCache(NamedTuple):
         depth = get(prefixes.depth, at) - again
         return lax.while_loop(lambda carry: carry[1] > 0, body, (cache, depth, covered))[0]
 
-    def make_room(self, ctx: "Scheduler", s: State, victim: Array, tokens: Array) -> "PrefixCache":
+    def preempt(self, ctx: "Scheduler", s: State, victim: Array, tokens: Array) -> "PrefixCache":
         rules = ctx.rules
         taken = jnp.minimum(rules.taken_blocks(s, ctx.requests) + s.unseen.blocks, rules.blocks)
         cache = self._use_up(rules, taken + self.shared)

@@ -5,8 +5,8 @@ SGLang (python/sglang/srt/managers/schedule_policy.py at 00550cd, ``PrefillAdder
 mem_cache/common.py at 0057abe, ``evict_from_tree_cache``): a request is looked up when it is tried
 for a pass, and locks what was found if it is admitted. A part of a prompt is in the tree before the
 next pass is put together, a prompt once the results of its last pass are read, a request with its
-output once it has left; one that is taken back leaves there what it had put there. Where pages are
-short for a pass, as many as are missing are given up.
+output once it has left; one that is preempted leaves in it what it had put there. Where pages are
+short for a pass, as many as are missing are evicted.
 """
 
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -103,8 +103,8 @@ class RadixCache(NamedTuple):
             joins=joins,
         )
 
-    def make_room(self, ctx: "Scheduler", s: State, victim: Array, tokens: Array) -> "RadixCache":
-        """It unlocks what it used, and pages are given up for passes to come."""
+    def preempt(self, ctx: "Scheduler", s: State, victim: Array, tokens: Array) -> "RadixCache":
+        """It unlocks what it used, and pages are evicted for passes to come."""
         rules, tree = ctx.rules, lock(self.tree, get(self.node, victim), -1)
         used = s.slots.sums.last + s.unseen.blocks - tree.shared - rules.blocks_of(tokens)
         wanted = rules.blocks_of(cast("PrefillFirst", rules).retracted_tokens(s))

@@ -1,9 +1,9 @@
-"""A radix tree of cached prompts in arrays: look-ups, insertions, locks, and what is given up.
+"""A radix tree of cached prompts in arrays: look-ups, insertions, locks and evictions.
 
 SGLang (python/sglang/srt/mem_cache/radix_cache.py at 006b0e3, ``RadixCache``): a node of the tree
 is what one request put there at once: a part of a prompt, a prompt, or its output. One that is
 matched only in part is split. Requests lock the nodes that they use; the others count as free, and
-are given up whole, a child before its parent, by when a look-up or an insertion last came past.
+are evicted whole, a child before its parent, by when a look-up or an insertion last came past.
 
 Which prompts begin alike is known in advance (``Prefixes``). So a node is kept as runs of pages,
 one for each part of the prompts that it is in, linked to the run before it; a node is a chain of
@@ -231,7 +231,7 @@ def evict(tree: RadixTree, most: Array, ok: Array | bool = True) -> RadixTree:
 
 
 def _oldest(tree: RadixTree) -> Array:
-    """The run to be given up next: unlocked, longest unused, and of one way the last."""
+    """The run to be evicted next: unlocked, longest unused, and of one way the last."""
     index = jnp.arange(tree.size.shape[0], dtype=jnp.int32)
     loose = (tree.size > 0) & (tree.locks == 0) & (index < tree.size.shape[0] - 1)
     columns = jnp.where(loose, tree.used, UNREACHED), tree.end, index

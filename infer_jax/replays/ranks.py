@@ -87,7 +87,7 @@ class RankGroup(ServerGroup):
     """Attention ranks, whose passes run together."""
 
     def start(self, servers: int, width: int, entries: int) -> ServerStates:
-        """Ranks that have the requests which are there from the start.
+        """Ranks that have the requests of time 0.
 
         An iteration is an entry of every rank.
         """
@@ -103,7 +103,7 @@ class RankGroup(ServerGroup):
 
         def compose(carry: tuple[ServerStates, Array]) -> tuple[ServerStates, Array]:
             c, batch = carry[0].each(lambda s: self.compose(carry[0], s))
-            # who waits for the pass that runs: vLLM's rank that had nothing for it, or all of them
+            # a rank without a request in the running pass waits for it (vLLM), or all ranks do
             waits = batch.waits & (self.rules.idle_polls | jnp.all(batch.idle))
 
             def catch(s: State, waits: Array) -> State:
@@ -170,7 +170,7 @@ class RankGroup(ServerGroup):
                     )
                 },
             )
-        # who came during the pass met the ranks as they were then
+        # requests that arrived during the pass were routed by the loads of that time
         growth = jnp.where(batch.idle, 0, batch.grows * (steps - 1))
         before = s.update(slots={"context": s.slots.context + growth})
         load = self.load(c._replace(rows=Rows.of((before, None))))

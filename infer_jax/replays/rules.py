@@ -1,4 +1,4 @@
-"""Rules by which an engine admits requests, feeds their prompts and makes room for them.
+"""Rules by which an engine admits requests, feeds their prompts and preempts them.
 
 Numbers that every engine has. What differs in kind is a class: ``GuaranteedNoEvict`` (and
 ``BlockReuse``), ``Preempting`` and ``PrefillFirst``; what differs in number is a leaf, so that
@@ -28,14 +28,14 @@ class ScheduledChunk(NamedTuple):
 
     request: Array
     begun: Array  # whether an earlier pass fed a part of it
-    waits: Array  # whether there is a request that waits
-    whole: Array  # tokens of the prompt to compute, those that it lost included
+    waits: Array  # whether a request waits
+    whole: Array  # prompt tokens, with output that a preemption lost
     passes: Array  # that yield the tokens still to come, from the first
     coming: Array  # tokens still to come
     done: Array  # tokens computed, or cached
     tokens: Array  # of this part
     cut: Array  # whether some remain
-    cost: Array  # tokens of the budget, of which those that are found need not be computed
+    cost: Array  # tokens of the budget, cached ones among them where the engine counts these
     hit: CacheHit
     per_pass: PerPass | None  # of the request, where tokens are drafted
 
@@ -54,7 +54,12 @@ def whole_number(values: Array) -> Array:
 
 @spec
 class Rules(Spec):
-    """Sizes of a server, and how it composes a pass."""
+    """Sizes of a server, and how its scheduler composes a pass.
+
+    Variables of engines are those of vLLM's vllm/v1/core/sched/scheduler.py, TensorRT-LLM's
+    capacityScheduler.cpp and microBatchScheduler.cpp, and SGLang's schedule_policy.py
+    (``PrefillAdder``) and schedule_batch.py, at the commits that the subclasses name.
+    """
 
     budget: Array = number("tokens fed in a pass, all requests together", kind="count", low=1)
     slots: Array = number("requests running at once", kind="count", low=1)
@@ -94,10 +99,10 @@ class Rules(Spec):
     idle_polls = False  # a rank with nothing to feed polls by itself when the others' pass ends
     can_draft = False  # requests may be drafted for
     cache: ClassVar[type[NoCache] | type[PrefixCache] | type[RadixCache]] = NoCache  # of prompts
-    found_once_read = False  # a prompt is found there once the pass that ends it was read
-    preempts = False  # a running request may have to make room
+    found_once_read = False  # a prompt is in it once the results of its last pass are read
+    preempts = False  # a running request may be preempted
     requeues_last = False  # and then goes to the end of the queue (SGLang), not to its front
-    sums: ClassVar[tuple[str, ...]] = ()  # of ``SlotSums``, those that are added up
+    sums: ClassVar[tuple[str, ...]] = ()  # fields of ``SlotSums`` that these rules need
 
     def integers(self) -> Self:
         """The same with whole numbers where tokens, blocks and passes are counted."""
@@ -128,7 +133,7 @@ class Rules(Spec):
         """Whether the cache takes one more request.
 
         vLLM: ``kv_cache_manager.allocate_slots``; TensorRT-LLM: ``enoughAvailableBlocks``; SGLang:
-        ``total_tokens < rem_total_tokens``.
+        not ``total_tokens >= rem_total_tokens``.
         """
         raise NotImplementedError
 

@@ -25,7 +25,7 @@ class Scheduler(NamedTuple):
     concurrency: Array | None
 
     def compose(self, s: State) -> tuple[State, Array]:
-        """Feed a part of a prompt or make room; whether that has to go on before a pass can run."""
+        """Feed a part of a prompt or preempt; whether that goes on before the pass can run."""
         rules = self.rules
         s, chunk, ok = self.next_chunk(self.begin(s))
         if not rules.preempts:
@@ -42,7 +42,7 @@ class Scheduler(NamedTuple):
         ok &= ~(short | passed)
         s = self.feed(s, chunk, ok)
         s = s.update(queue={"head": self.following(s.queue.head, passed)})
-        s = self.read_next(change_where(short, s, self.make_room))
+        s = self.read_next(change_where(short, s, self.preempt))
         return s, ok & self.may_feed(s) | short | passed
 
     def begin(self, s: State) -> State:
@@ -166,8 +166,8 @@ class Scheduler(NamedTuple):
             cache=s.cache.admit(self, s, chunk, new, once),
         )
 
-    def make_room(self, s: State) -> State:
-        """The state after one request was taken back: it is computed anew later."""
+    def preempt(self, s: State) -> State:
+        """The state after a request was preempted: it is recomputed later."""
         rules, queue, slots, batch, log = self.rules, s.queue, s.slots, s.batch, s.log
         yes = jnp.ones_like(queue.blocked)
         slot, unread = rules.victim(s, self.requests)
@@ -198,8 +198,8 @@ class Scheduler(NamedTuple):
                 "last": note(log.last, victim, jnp.asarray(UNREACHED), decodes),
                 "preempted": put(log.preempted, victim, get(log.preempted, victim) + 1),
             },
-        )._replace(cache=s.cache.make_room(self, s, victim, cached))
-        after = drafting.make_room(after, slot, victim, left + unread, unread, decodes)
+        )._replace(cache=s.cache.preempt(self, s, victim, cached))
+        after = drafting.preempt(after, slot, victim, left + unread, unread, decodes)
         return rules.requeue(self, s, after, victim, slot)
 
     def read_next(self, s: State) -> State:

@@ -21,10 +21,10 @@ class ComposedPass(NamedTuple):
     prompts: Array
     decoding: Array
     context: Array
-    over: Array  # of those that decode, the ones that had their last token
-    grows: Array  # tokens that the context of those that stay grows by in a pass
+    over: Array  # decoding requests that have had their last token
+    grows: Array  # tokens that a pass adds to the context of the other decoding requests
     idle: Array
-    waits: Array  # idle, and what the pass that runs brings is not known yet
+    waits: Array  # idle until the results of the running pass are read
 
 
 class RunLength(NamedTuple):
@@ -79,7 +79,7 @@ class Server(NamedTuple):
         return more & (s.log.entries < s.log.path.time.shape[0])
 
     def iterate(self, s: State) -> State:
-        """One iteration: feed a prompt, make room, or run the pass that is put together."""
+        """One iteration: feed a prompt, preempt, or run the pass that is put together."""
         s, again = self.scheduler.compose(s)
         batch, go = self.batch(s), ~again & self.is_busy(s)
         return self.after(s, go, batch, self.plan(s, go & ~batch.idle, batch))
@@ -182,7 +182,7 @@ class Server(NamedTuple):
         caught = go & batch.waits
         go &= ~caught
         after = self.ran(s, go, batch, run)
-        # the slots are reduced in every iteration, for what was fed or made room, too
+        # the slots are reduced in every iteration, for prompts fed and requests preempted, too
         slots = {name: getattr(after.slots, name) for name in ("end", "soonest", "free")}
         log = {"path": after.log.path}
         after = where(go, after, s)

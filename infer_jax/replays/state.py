@@ -60,13 +60,13 @@ class Queue(NamedTuple):
     head_last: Int[Array, ""]  # the step of the head's last token, if it ran before
     # the request that is fed next
     next: Int[Array, ""]
-    next_returns: Bool[Array, ""]  # whether it was taken back to the end of the queue
+    next_returns: Bool[Array, ""]  # whether it was preempted to the end of the queue
     next_lost: Int[Array, ""]  # tokens that it had, and computes anew
     next_preempted: Bool[Array, ""]
-    # those taken back to the end: the first, or -1, and the last; each has the next in the record
+    # requests preempted to the queue's end: the first, or -1, and the last; ``behind`` links them
     returned: Int[Array, ""]
     returned_last: Int[Array, ""]
-    computed: Int[Array, ""]  # prompt tokens of all that were admitted, without those taken back
+    computed: Int[Array, ""]  # prompt tokens of admitted requests, less those of preempted ones
     preempted: Bool[Array, ""]  # one was in this pass, so that none is admitted
     blocked: Bool[Array, ""]  # none is until a request leaves
     clearing: Bool[Array, ""]  # one has left
@@ -79,7 +79,7 @@ class SlotSums(NamedTuple):
     last: Array = UNSUMMED  # blocks in the pass that was
     next: Array = UNSUMMED  # and in the one that comes
     to_come: Array = UNSUMMED  # tokens to come
-    to_come_before: Array = UNSUMMED  # those before the last pass
+    to_come_before: Array = UNSUMMED  # tokens to come before the last pass
 
 
 class Slots(NamedTuple):
@@ -92,14 +92,14 @@ class Slots(NamedTuple):
     sums: SlotSums
     soonest: Int[Array, ""]  # end of all
     free: Int[Array, ""]  # the first free slot
-    running: Int[Array, ""]  # requests, those in their prompt among them
+    running: Int[Array, ""]  # requests, in their prompt or decoding
     decoding: Int[Array, ""]
-    context: Int[Array, ""]  # tokens of those that decode
+    context: Int[Array, ""]  # tokens of decoding requests
     reserved: Int[Array, ""]  # blocks
 
 
 class Unseen(NamedTuple):
-    """What the last pass brought, where the engine puts the next together before it reads that."""
+    """Results of the last pass that are not read yet when the next is put together (overlap)."""
 
     finished: Int[Array, ""]  # requests that left
     blocks: Int[Array, ""]  # theirs
@@ -139,10 +139,10 @@ class Record(NamedTuple):
     first: Int[Array, " n"]
     ready: Int[Array, " n"]  # the entry in which its prompt ended, the last time
     last: Int[Array, " n"]
-    # of one taken back to the end: the next such one, and how many had arrived before
+    # of one preempted to the end of the queue: the next such one, and how many had arrived before
     behind: Int[Array, " n"]
     arrived_before: Int[Array, " n"]
-    # with drafts, of requests taken back: passes that are left plus one, and tokens of the last one
+    # with drafts, of preempted requests: passes that are left plus one, and tokens of the last one
     passes_left: Int[Array, " n"] | None = None
     last_tokens: Int[Array, " n"] | None = None
 

@@ -43,7 +43,7 @@ COLUMNS = ("arrival", "admitted", "first", "last", "preempted", "cached")  # of 
 
 
 class ServedRequests(NamedTuple):
-    """Columns of all requests; the logs of those that decode, each with its requests; series.
+    """Columns of all requests; logs of servers that decode, each with its requests; series.
 
     ``front``: seconds before the scheduler sees a request.
     """
@@ -62,7 +62,7 @@ class ReplayedPools(NamedTuple):
     decode: ReplayedInstance
     arch: Architecture
     link: float  # bytes a second
-    handover: float  # seconds beside the bytes
+    handover: float  # seconds that do not depend on the bytes
 
     def crossing(self, prompt: np.ndarray, seconds: np.ndarray) -> np.ndarray:
         """Seconds from a prompt's last pass until the pool that decodes has its cache.
