@@ -16,7 +16,7 @@ from jax.tree_util import Partial
 
 import infer_jax as ij
 from infer_jax.estimators.serving import Deployment, ServerEstimate, Serving, ServingWorkload, shape
-from infer_jax.estimators.serving.open_loop import group_of
+from infer_jax.estimators.serving.loads import group_of
 from infer_jax.estimators.serving.price import PassLaw, pass_time
 from infer_jax.estimators.serving.server_estimate import RequestTokens
 from infer_jax.physics import scheduling

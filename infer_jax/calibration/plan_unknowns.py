@@ -24,7 +24,7 @@ from infer_jax.estimators.known_errors import NAMES, measured_within
 from infer_jax.estimators.serving import Serving
 from infer_jax.physics.chance import Spread, holds
 from infer_jax.planning import MODES, Choice, PlanCandidates, Side
-from infer_jax.planning.posterior import Chances, ErrorModel, Models, Posterior, chances
+from infer_jax.planning.bands import Chances, ErrorModel, Models, Posterior, chances
 from infer_jax.specs import leaves
 
 OUTPUTS = ("tpot", "ttft")

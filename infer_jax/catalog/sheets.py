@@ -2,18 +2,24 @@
 
 Names, units and bounds of hardware come from the declarations of the specs. Those of an
 estimator's coefficients are known to the estimator alone; here only their units are read.
+
+Units are the suffixes of keys: ``memory_bandwidth_tb_per_s = 3.35`` is 3.35e12 bytes/s. A field
+declares its SI unit once; here is which suffixes stand for multiples of that unit. Wide bounds on
+the numbers of a machine catch wrong units and typos: two or more powers of ten beyond any existing
+machine, on both sides. A profile that is right to be outside names the field in ``unchecked``; see
+docs/hardware-profiles.md.
 """
 
 import dataclasses
 import difflib
 import math
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from infer_jax.catalog import units
 from infer_jax.catalog.measured_points import Calibration, MeasuredPoint
 from infer_jax.errors import InputError
-from infer_jax.specs import Chip, Hardware, Spec, value_of
+from infer_jax.specs import Chip, Hardware, Spec, leaves, value_of
 
 TEXTS = ("title", "released", "notes")
 PARTS = [f.name for f in dataclasses.fields(Hardware) if f.metadata["kind"] == "part"]
@@ -22,6 +28,121 @@ ESTIMATORS = ("economics", "kernels", "offloading", "partitioning", "serving", "
 INTERVAL = ("low", "high")  # of an entry: the ends of its 80 % interval
 ENTRY = "a table { value = number, source = key of [sources] }"
 MAX_NUMBER = 1e300  # beyond any unit times any factor; integers of TOML are unbounded
+SUFFIXES: dict[str, dict[str, float]] = {
+    "bytes": {"bytes": 1.0, "mb": 1e6, "gb": 1e9, "tb": 1e12,
+              "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40},
+    "bytes/s": {"bytes_per_s": 1.0, "mb_per_s": 1e6, "gb_per_s": 1e9, "tb_per_s": 1e12,
+                "gib_per_s": 2.0**30},
+    "FLOP/s": {"flop_per_s": 1.0, "gflops": 1e9, "tflops": 1e12, "pflops": 1e15},
+    "s": {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9},
+    "USD/h": {"usd_per_hour": 1.0},
+    "W": {"w": 1.0, "kw": 1e3},
+    "tokens": {"tokens": 1.0},
+    "bits": {"bits": 1.0},
+    "1": {"": 1.0},
+}  # fmt: skip
+
+_FACTORS = {suffix: factor for unit in SUFFIXES.values() for suffix, factor in unit.items()}
+ABSENT = ("host", "power", "price")  # parts and fields that may be 0: absent, unknown or free
+UNIT_BOUNDS = {
+    "FLOP/s": (1e9, 1e19),
+    "bytes/s": (1e6, 1e16),
+    "bytes": (1e6, 1e16),
+    "W": (0.1, 1e6),
+    "USD/h": (1e-4, 1e5),
+    "1": (1.0, 1e6),
+}
+FIELD_BOUNDS = {
+    "chip.memory_bandwidth": (1e8, 1e16),
+    "network.axes": (1.0, 16.0),
+    "host.flops": (1e6, 1e18),
+}
+# of the coefficients of estimators: by unit, and shares of a peak, which times are divided by
+COEFFICIENT_BOUNDS = {
+    "s": 1e4, "bytes": 1e16, "bytes/s": 1e16, "FLOP/s": 1e19, "W": 1e6, "USD/h": 1e5,
+    "tokens": 1e12, "bits": 1e3, "1": 1e12,
+}  # fmt: skip
+SHARES = ("_cap", "efficiency", "_share", "_read", "_compute", "_memory")
+MIN_SHARE = 1e-6
+
+
+def unit_keys(name: str, unit: str) -> dict[str, float]:
+    """Every key under which a field of this unit may be written, with its factor to SI.
+
+    >>> unit_keys("power", "W")
+    {'power_w': 1.0, 'power_kw': 1000.0}
+    >>> unit_keys("domain", "1")
+    {'domain': 1.0}
+    """
+    return {f"{name}_{suffix}".rstrip("_"): factor for suffix, factor in SUFFIXES[unit].items()}
+
+
+def split_unit(key: str, factors: Mapping[str, float] = _FACTORS) -> tuple[str, float] | None:
+    """The name in a key and its factor to SI; None where the suffix is no known unit.
+
+    The longest suffix wins; a key without one is dimensionless. ``factors``: those of other
+    suffixes than this file's.
+
+    >>> split_unit("launch_us")
+    ('launch', 1e-06)
+    >>> split_unit("flop_cap")
+    ('flop_cap', 1.0)
+    >>> split_unit("page_kb_per_s") is None
+    True
+    """
+    words = key.split("_")
+    for start in range(1, len(words)):
+        factor = factors.get("_".join(words[start:]))
+        if factor is not None:
+            # "x_per_s" is some rate whose unit is not above, not a time called "x_per"
+            return None if words[start - 1] == "per" else ("_".join(words[:start]), factor)
+    return key, 1.0
+
+
+def unit_of(suffix: str) -> str:
+    """The SI unit of a suffix; "1" of none.
+
+    >>> unit_of("us"), unit_of("gb_per_s"), unit_of("")
+    ('s', 'bytes/s', '1')
+    """
+    return next(unit for unit, suffixes in SUFFIXES.items() if suffix in suffixes)
+
+
+def bounds_broken(field: str, unit: str, value: float, factor: float, fitted: bool) -> str:
+    """The bounds, in words, of a value in multiples of ``factor`` of its SI unit; "" within them.
+
+    ``fitted``: whether it is a coefficient of an estimator, else of a hardware.
+    """
+    if fitted:
+        high = COEFFICIENT_BOUNDS.get(unit, math.inf)
+        low = MIN_SHARE if unit == "1" and field.endswith(SHARES) else -high
+    else:
+        low, high = FIELD_BOUNDS.get(field, UNIT_BOUNDS.get(unit, (-math.inf, math.inf)))
+    may_be_zero = not fitted and field.startswith(ABSENT)
+    within = min(max(value, -sys.float_info.max), sys.float_info.max)  # an integer may be larger
+    if (may_be_zero and value == 0.0) or low <= within * factor <= high:
+        return ""
+    return f"{'0 or ' if may_be_zero else ''}{low / factor:g} to {high / factor:g}"
+
+
+def sensible_changes(
+    where: str, part: str, tree: object, changes: Mapping[str, Iterable[float]]
+) -> None:
+    """Raise if no machine could have this new value of a number of ``tree``, by dotted field.
+
+    ``part`` is ``hardware``, or ``estimator`` with its coefficients; the bounds are those of a
+    profile. A name that ``tree`` does not have is not checked.
+
+    Raises:
+        InputError: out of bounds.
+    """
+    units = {path: meta.get("unit", "") for path, meta, _ in leaves(tree)}
+    for field, values in changes.items():
+        for value in values:
+            allowed = bounds_broken(field, units.get(field, ""), value, 1.0, part != "hardware")
+            if allowed:
+                allowed += ", as of any machine that there is"
+                raise InputError(where, f"{part}.{field}", value, allowed)
 
 
 class Entry(NamedTuple):
@@ -84,7 +205,7 @@ class Sheet:
         known = {
             key: (name, factor)
             for name, meta in declared.items()
-            for key, factor in units.keys(name, meta["unit"]).items()
+            for key, factor in unit_keys(name, meta["unit"]).items()
         }
         for key, entry in body.items():
             if key not in known:
@@ -117,13 +238,13 @@ class Sheet:
             ):
                 self.take_coefficients(entry, at)
                 continue
-            parts = units.split(key)
+            parts = split_unit(key)
             if parts is None:
-                every = (suffix for group in units.SUFFIXES.values() for suffix in group)
+                every = (suffix for group in SUFFIXES.values() for suffix in group)
                 rates = ", ".join(suffix for suffix in every if "_per_" in suffix)
                 raise self.error(at, "in an unknown unit", f"names ending in {rates}")
             name, factor = parts
-            unit = units.unit_of(key[len(name) :].removeprefix("_"))
+            unit = unit_of(key[len(name) :].removeprefix("_"))
             self._enter(at, f"{table}.{name}", entry, unit, factor)
 
     def _enter(
@@ -175,7 +296,7 @@ class Sheet:
                 raise self.error(at, raw, "a number above 0")
         if not math.isfinite(value):
             raise self.error(at, raw, "a finite number")
-        allowed = units.bounds_broken(field, unit, raw, factor, cls is None)
+        allowed = bounds_broken(field, unit, raw, factor, cls is None)
         if allowed and field not in self.unchecked:
             meant = f'or unchecked = ["{field}"], if it is meant'
             raise self.error(at, raw, f"{allowed}, as of any machine that there is; {meant}")
@@ -196,7 +317,7 @@ class Sheet:
         meant = max((n for n in fields if close and close[0].startswith(n)), key=len, default=owner)
         if owner and meant == owner:
             unit = "a plain number" if fields[owner] == "1" else fields[owner]
-            allowed = " or ".join(units.keys(owner, fields[owner]))
+            allowed = " or ".join(unit_keys(owner, fields[owner]))
             return self.error(part + key, f"not in a unit of {owner} ({unit})", allowed)
         texts = [] if part else [*TEXTS, "base", "sources", "unchecked", "measured"]
         close = difflib.get_close_matches(key[:80], [*known, *texts], n=1)

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from infer_jax.catalog import units
 from infer_jax.catalog.foreign import read_toml
 from infer_jax.catalog.measured_points import (
     Calibration,
@@ -23,7 +22,7 @@ from infer_jax.catalog.measured_points import (
     read_measured,
 )
 from infer_jax.catalog.names import chip_of, nearest
-from infer_jax.catalog.sheets import PARTS, TEXTS, Entry, Sheet, short
+from infer_jax.catalog.sheets import PARTS, TEXTS, Entry, Sheet, short, unit_keys
 from infer_jax.errors import InputError, WrongPartError
 from infer_jax.specs import Chip, Hardware, Spec, leaves
 
@@ -262,7 +261,7 @@ def _require(cls: type[Spec], numbers: dict[str, float], dot: str, sheet: Sheet)
     for field in dataclasses.fields(cls):
         meta, missing = field.metadata, field.default_factory is dataclasses.MISSING
         if "unit" in meta and missing and field.name not in numbers:
-            keys = " or ".join(units.keys(field.name, meta["unit"]))
+            keys = " or ".join(unit_keys(field.name, meta["unit"]))
             raise sheet.error(dot + field.name, "missing", f"{keys}: {meta['doc']}")
 
 

@@ -1,18 +1,39 @@
-"""How far measured servers are from the times of a plan: bands, and the odds of limits."""
+"""How far measured servers are from the times of a plan: bands, and the odds of limits.
 
-from collections.abc import Mapping, Sequence
+The odds of one plan are of its bands; those of many, with what they share, of every plan at every
+draw of the coefficients, in one program.
+"""
 
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from typing import NamedTuple
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jaxtyping import Float
 
 from infer_jax.catalog.measured_points import latency
-from infer_jax.compiling import once
+from infer_jax.compiling import SOME, once
 from infer_jax.estimators import Estimate, Trust, measured_within
+from infer_jax.estimators.disaggregated import Disaggregated
+from infer_jax.estimators.estimate import decode_context
 from infer_jax.estimators.known_errors import NAMES
-from infer_jax.physics.chance import Spread, chance, limit_score, score
-from infer_jax.planning.choice import USUAL_TTFT, Choice, Requirements
-from infer_jax.specs import Workload, outputs
+from infer_jax.estimators.serving import Serving
+from infer_jax.physics.chance import FAR, Spread, chance, limit_score, score, shared_and_own
+from infer_jax.planning.choice import USUAL_TTFT, Choice, PlanSpace, Requirements
+from infer_jax.planning.instances import PlannedServer, planned_server
+from infer_jax.planning.pool_pairs import Copies, PairDegrees, deployed_pools, joined_pools
+from infer_jax.specs import Architecture, Arrivals, ForwardPass, Hardware, Workload, outputs
+from infer_jax.typed_jax import trees
+
+# plans of one evaluation, so that one program serves any number of them; fewer, and fewer draws,
+# under random arrivals, whose laws take a thousand times as long
+ROWS, ARRIVING_ROWS, ARRIVING_DRAWS = 256, 16, 32
+TIMED = {
+    "TTFT", "p95 of TTFT", "p99 of TTFT", "TPOT", "arrivals", "prefill arrivals", "requests/s",
+}  # fmt: skip
 
 
 def intervals(
@@ -135,3 +156,189 @@ def unmeasured_reason(choice: Choice) -> str:
         return ""
     engine = NAMES[trust.engine] if trust.engine else trust.estimator
     return f"no run of {engine} on it was measured"
+
+
+class ErrorModel(NamedTuple):
+    """The distribution of errors of TPOT or TTFT, and the part of its variance that plans share.
+
+    ``calibrated``: to the plans' own server, so that plans share nothing but the uncertainty of its
+    coefficients.
+    """
+
+    spread: Spread
+    common: float
+    calibrated: float = 0.0
+
+
+Models = tuple[ErrorModel, ErrorModel]  # of TPOT and TTFT
+JoinedPools = tuple[Disaggregated, Architecture, Hardware]
+
+
+class Posterior(NamedTuple):
+    """The uncertainty of plans on one or two systems.
+
+    ``servings``: the estimator of each system, every leaf a row of its value and then of each draw;
+    ``errors``: of TPOT and TTFT, by mode, at a number of requests in flight of an instance, and a
+    share of a token's time that grows with the age of the software, 0 where not given, in a layout;
+    ``offsets``: normal scores of the draws of TPOT's and TTFT's offset, by mode.
+    """
+
+    servings: Sequence[Serving]
+    errors: Mapping[str, Callable[..., Models]]
+    offsets: Mapping[str, Float[np.ndarray, "2 draws"]]
+
+
+class Chances(NamedTuple):
+    """Of each plan (first axis): the probability that its limits hold, and the parts it is from.
+
+    ``slack``: normal scores of TPOT's and TTFT's error up to which limits hold; ``shared``: the
+    part of these scores that plans share, by draw; ``own``: standard deviation of the rest.
+    """
+
+    holds: Array
+    slack: Array
+    shared: Array
+    own: Array
+
+
+class LimitErrors(NamedTuple):
+    """Limits in seconds of TPOT, TTFT, its 95 % and 99 %, and the draws of the times' offsets."""
+
+    limits: Sequence[Array]
+    offsets: Array
+
+
+def chances(plans: Sequence[Choice], space: PlanSpace, posterior: Posterior) -> Chances:
+    """The probability of each plan of one mode that all its limits hold.
+
+    A plan that exceeds a limit which is certain (memory, GPUs) holds with probability 0.
+    """
+    mode, limits, work, sides = plans[0].mode, space.requirements, space.work, space.sides
+    pooled, rate = mode == "disaggregated", limits.rate
+    if rate is not None:
+        work = work.replace(arrivals=work.arrivals or Arrivals.of(rate=rate))
+    elif not pooled:
+        work = work.replace(arrivals=None)
+    if pooled or rate is None:
+        work = work.replace(lengths=())
+    times = [np.float64(x) for x in (limits.tpot, limits.ttft, *limits.tails.values())]
+    errors = LimitErrors(times, posterior.offsets[mode])  # pyright: ignore[reportArgumentType]
+    served = planned_server(space, sides[0], work)
+    servings = tuple(posterior.servings)
+    parts: list[Chances] = []
+    size = ROWS if rate is None or pooled else ARRIVING_ROWS
+    for start in range(0, len(plans), size):
+        rows = plans[start : start + size]
+        padded = [*rows, *[rows[-1]] * (size - len(rows))]
+        every = (
+            (posterior.errors[mode](c.batch, c.gaps, c.pools[0].layout), *_columns(c, rate))
+            for c in padded
+        )
+        columns = jax.tree.map(lambda *x: np.array(x), *every)
+        if pooled:
+            ends = joined_pools(sides), space.arch, sides[-1].hardware
+            part = once(pair_chances, servings, served, ends, errors, *columns)
+        else:
+            points = 1 if rate is None else SOME
+            part = once(instance_chances, servings, served, errors, *columns, points=points)
+        parts.append(trees.take(part, slice(len(rows))))
+    answer = jax.tree.map(lambda *x: np.concatenate(x), *parts)
+    certain = np.array([not set(c.excess) - TIMED for c in plans])
+    return answer._replace(holds=np.where(certain, answer.holds, 0.0))
+
+
+def _columns(c: Choice, rate: float | None) -> tuple[object, ...]:
+    """Parallel degrees and load of an instance, or of each pool."""
+    layouts = [{k: float(x) for k, x in pool.layout._asdict().items()} for pool in c.pools]
+    first = c.pools[0]
+    if len(layouts) == 1:
+        return layouts[0], first.batch if rate is None else rate / first.copies
+    return (layouts[0], layouts[1]), (first.copies, c.pools[1].copies), first.batch, c.batch
+
+
+def instance_chances(
+    servings: tuple[Serving, ...], served: PlannedServer, errors: LimitErrors, *plans: object
+) -> Chances:
+    """Chances of instances of one kind, each with its requests in flight or per second."""
+
+    def plan_chances(models: Models, degrees: dict[str, Array], load: Array) -> Chances:
+        def times(serving: Serving) -> Array:
+            return _times(served._replace(serving=serving).estimate(degrees, load))
+
+        return _chances(jax.vmap(times)(servings[0]), errors, models)
+
+    return jax.vmap(plan_chances)(*plans)  # pyright: ignore[reportArgumentType]
+
+
+def pair_chances(
+    servings: tuple[Serving, ...], served: PlannedServer, joined: JoinedPools, errors: LimitErrors,
+    *plans: object,
+) -> Chances:  # fmt: skip
+    """Chances of pairs of pools, with the transfer between them.
+
+    ``joined``: their estimator, the model, and the hardware of the pool that decodes (``served``
+    has that of the one that prefills). ``plans``: models of errors, degrees and instances of both
+    pools, prompts of a pass and requests in flight of a decode instance.
+    """
+    wrapper, arch, hardware = joined
+    second, work = served._replace(hardware=hardware), served.work
+    fresh, ones = jnp.maximum(work.isl - work.prefix, 1.0), jnp.ones_like(work.isl)
+
+    def pair(
+        models: Models, layouts: PairDegrees, copies: Copies, prompts: Array, load: Array
+    ) -> Chances:
+        pools = deployed_pools(served.common, layouts, copies, prompts)
+        prompt = ForwardPass(sequences=prompts, new_tokens=fresh, cached_tokens=work.prefix)
+        token = ForwardPass(sequences=load, new_tokens=ones, cached_tokens=decode_context(work))
+
+        def times(serving: Serving, decoder: Serving) -> Array:
+            passes = (
+                served._replace(serving=serving).token(layouts[0], prompt),
+                second._replace(serving=decoder).token(layouts[1], token),
+            )
+            theory = wrapper.replace(target=serving)
+            if wrapper.decoder is not None:
+                theory = theory.replace(decoder=decoder)
+            requests = work.replace(batch=load)
+            return _times(theory.joined(arch, served.hardware, requests, pools, passes))
+
+        return _chances(jax.vmap(times)(servings[0], servings[-1]), errors, models)
+
+    return jax.vmap(pair)(*plans)  # pyright: ignore[reportArgumentType]
+
+
+def _times(estimate: Estimate) -> Array:
+    """What limits are on: TPOT, TTFT, its 95 % and 99 %, s, and capacity over arrival rate."""
+    percentiles = getattr(estimate, "percentiles", {})
+    tails = [percentiles.get(name, estimate.ttft) for name in ("p95", "p99")]
+    arrivals = {**estimate.prefill.limits, **estimate.decode.limits}.get("arrivals")
+    unlimited = jnp.full_like(estimate.tpot, np.exp(FAR))
+    spare = unlimited if arrivals is None else arrivals.capacity / arrivals.need
+    return jnp.stack([estimate.tpot, estimate.ttft, *tails, spare])
+
+
+def _chances(times: Float[Array, "draws 5"], errors: LimitErrors, models: Models) -> Chances:
+    """The chances of one plan from its times, predicted and then at each draw."""
+    limits, spreads = errors.limits, [model.spread for model in models]
+    tpot, *firsts, spare = times[0]
+    pairs = zip(limits[1:], firsts, strict=True)
+    # a server slower by a factor serves fewer requests by the same factor, so that spare capacity
+    # is slack for error as a limit of TPOT is
+    carried = score(jnp.log(spare), spreads[0])
+    slack = jnp.stack(
+        [
+            jnp.minimum(limit_score(limits[0], tpot, spreads[0]), carried),
+            reduce(jnp.minimum, (limit_score(*pair, spreads[1]) for pair in pairs)),
+        ]
+    )
+    moved = jnp.stack(
+        [
+            (jnp.log(times[1:, k]) - jnp.log(times[0, k])) / spread.width
+            for k, spread in enumerate(spreads)
+        ]
+    )
+    common = jnp.stack([jnp.asarray(model.common) for model in models])
+    calibrated = jnp.stack([jnp.asarray(model.calibrated) for model in models])
+    common = jnp.where(calibrated > 0.5, jnp.minimum(common, jnp.var(moved, axis=1)), common)
+    shared, own = shared_and_own(moved, common, errors.offsets)
+    return Chances(chance(slack), slack, shared, own)

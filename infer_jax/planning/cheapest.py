@@ -18,6 +18,7 @@ import numpy as np
 from infer_jax.compiling import in_same_precision
 from infer_jax.errors import InputError
 from infer_jax.physics.chance import Spread, ratio
+from infer_jax.planning.bands import ARRIVING_ROWS, ROWS, TIMED, Posterior, chances
 from infer_jax.planning.choice import (
     MODES,
     USUAL_TTFT,
@@ -30,7 +31,6 @@ from infer_jax.planning.choice import (
 from infer_jax.planning.instances import Rows, instance_rows
 from infer_jax.planning.layout import Column, Layout, largest, layouts
 from infer_jax.planning.pools import pool_plans
-from infer_jax.planning.posterior import ARRIVING_ROWS, ROWS, TIMED, Posterior, chances
 from infer_jax.planning.pricing import PricedTable, choices, first_of_each, priced, worst_of
 from infer_jax.results import option
 

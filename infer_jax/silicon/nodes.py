@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from infer_jax.catalog.published.tables import tables
-from infer_jax.catalog.units import split
+from infer_jax.catalog.sheets import split_unit
 from infer_jax.errors import InputError
 from infer_jax.physics.numerics import at_least, square_root
 from infer_jax.specs import Spec, number, spec
@@ -76,7 +76,7 @@ def quantity(key: str) -> tuple[str, float]:
     >>> quantity("cache_bit_um2"), quantity("energy")
     (('cache_bit', 1e-12), ('energy', 1.0))
     """
-    return split(key, FACTORS) or (key, 1.0)
+    return split_unit(key, FACTORS) or (key, 1.0)
 
 
 @cache

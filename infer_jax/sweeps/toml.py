@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 from infer_jax.catalog import Model, System, list_models, list_systems, load_model, load_system
 from infer_jax.catalog.foreign import read_toml
 from infer_jax.catalog.published import serving_measured
-from infer_jax.catalog.units import sensible_changes
+from infer_jax.catalog.sheets import sensible_changes
 from infer_jax.errors import InputError
 from infer_jax.estimators import Estimator, Trust, trust
 from infer_jax.estimators.registry import variant

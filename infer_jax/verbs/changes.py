@@ -71,7 +71,7 @@ class Changes(NamedTuple):
         new = self.values(*parts)
         if not new:
             return Parts(**parts)
-        from infer_jax.catalog.units import sensible_changes
+        from infer_jax.catalog.sheets import sensible_changes
         from infer_jax.design.sensitivity import changed as with_changes
 
         before = Parts(**parts)

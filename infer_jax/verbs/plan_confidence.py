@@ -6,8 +6,8 @@ from typing import NamedTuple
 from infer_jax.calibration.plan_unknowns import Measurement, Unknowns, next_run
 from infer_jax.calibration.posterior import DRAWS
 from infer_jax.planning import Choice, PlanCandidates, Requirements
+from infer_jax.planning.bands import ARRIVING_DRAWS, Posterior
 from infer_jax.planning.cheapest import confident_plans
-from infer_jax.planning.posterior import ARRIVING_DRAWS, Posterior
 from infer_jax.results import option
 from infer_jax.results.numbers import digits
 from infer_jax.verbs.plan_search import Plans, PlanSystem, Question, collect_plans, plan_space

@@ -1,9 +1,9 @@
 """Serving: what real engines do to a model's requests (ours, fitted to measured servers).
 
 The way of a TTFT: ``model`` chooses coefficients, chip and engine (``context``) and asks the law of
-the load, ``closed_loop`` or ``open_loop``; that asks ``passes`` what decode steps and prompts take,
-which are sums of ``pass_terms`` and of launches; waits come before the first pass; and
-``server_estimate`` makes throughput, price, power and limits of the times. ``price`` is
+the load, of requests in flight or of arrivals (``loads``); that asks ``passes`` what decode steps
+and prompts take, which are sums of ``pass_terms`` and of launches; waits come before the first
+pass; and ``server_estimate`` makes throughput, price, power and limits of the times. ``price`` is
 one pass as a replayed scheduler composes it.
 """
 

@@ -16,11 +16,10 @@ from infer_jax.estimators.estimate import Phase
 from infer_jax.estimators.estimator import Estimator
 from infer_jax.estimators.search import chosen
 from infer_jax.estimators.serving import memory
-from infer_jax.estimators.serving.closed_loop import closed_loop
 from infer_jax.estimators.serving.coefficients import COMPLETE, Coefficients, Laws
 from infer_jax.estimators.serving.context import Context, Shape, select, shape
 from infer_jax.estimators.serving.engines import ENGINES, GENERATIONS, Engine, Generation
-from infer_jax.estimators.serving.open_loop import open_loop
+from infer_jax.estimators.serving.loads import closed_loop, open_loop
 from infer_jax.estimators.serving.plan import Deployment, deployment, requests
 from infer_jax.estimators.serving.server_coefficients import ladder, spreads
 from infer_jax.estimators.serving.server_estimate import (

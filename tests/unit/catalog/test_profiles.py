@@ -2,7 +2,7 @@
 
 import pytest
 
-from infer_jax.catalog import load_system, units
+from infer_jax.catalog import load_system, sheets
 from infer_jax.catalog.systems import list_systems
 from infer_jax.errors import InputError
 from infer_jax.pages import charts
@@ -91,7 +91,7 @@ def test_numbers_of_no_machine_are_refused_unless_named(tmp_path, entry, slip, f
 def test_shipped_numbers_are_two_powers_of_ten_within_bounds(name):
     """So that no machine of the next years, or of the last ten, needs an exception."""
     for path, meta, value in leaves(load_system(name).hardware):
-        low, high = units.FIELDS.get(path, units.UNITS[meta["unit"]])
+        low, high = sheets.FIELD_BOUNDS.get(path, sheets.UNIT_BOUNDS[meta["unit"]])
         if value and path not in ("network.domain", "network.axes", "price"):
             assert 100 * low <= value <= high / 100, path
 
@@ -120,7 +120,7 @@ def test_tables_of_own_estimators_are_taken(tmp_path):
 def test_an_integer_beyond_every_float_is_out_of_bounds():
     changes = {"chip.memory_bandwidth": [10**400]}
     with pytest.raises(InputError, match=r"chip\.memory_bandwidth.*allowed: 1e\+08 to 1e\+16"):
-        units.sensible_changes("x.toml", "hardware", load_system("h100_sxm").hardware, changes)
+        sheets.sensible_changes("x.toml", "hardware", load_system("h100_sxm").hardware, changes)
 
 
 HEAD = 'title = "mine"\nbase = "h100_sxm"\n'

@@ -16,10 +16,10 @@ from infer_jax.compiling.programs import BRISK
 from infer_jax.estimators.serving import Serving
 from infer_jax.physics.chance import Spread
 from infer_jax.planning import MODES, OpenLoop, PlanSpace, Requirements, Side, layouts, search
+from infer_jax.planning.bands import ErrorModel, Posterior, chances
 from infer_jax.planning.cheapest import confident_plans, tighten_limits
 from infer_jax.planning.instances import instance_rows
 from infer_jax.planning.layout import LARGEST
-from infer_jax.planning.posterior import ErrorModel, Posterior, chances
 from infer_jax.planning.pricing import first_of_each, priced
 from infer_jax.specs import Arrivals, Workload
 
