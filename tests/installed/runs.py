@@ -44,22 +44,12 @@ def write_runs(folder: Path) -> None:
             requests = 8 * count
             latency = float(row["ttft_mean_ms"]) + float(row["tpot_mean_ms"]) * (osl - 1)
             duration = requests / count * latency / 1e3
-            output = {
-                "date": "20260301-120000",
-                "backend": row["engine"],
-                "model_id": row["model"],
-                "num_prompts": requests,
-                "request_rate": "inf",
-                "burstiness": 1.0,
-                "max_concurrency": count,
-                "failed": 0,
-                "duration": duration,
-                "completed": requests,
-                "total_input_tokens": requests * isl,
-                "total_output_tokens": requests * osl,
-                "request_throughput": requests / duration,
-                "output_throughput": requests * osl / duration,
-                "mean_ttft_ms": float(row["ttft_mean_ms"]),
-                "mean_tpot_ms": float(row["tpot_mean_ms"]),
-            }
+            output = {"date": "20260301-120000", "backend": row["engine"], "model_id": row["model"]}
+            output |= {"num_prompts": requests, "completed": requests, "failed": 0}
+            output |= {"request_rate": "inf", "burstiness": 1.0, "max_concurrency": count}
+            tokens = {"input": requests * isl, "output": requests * osl}
+            output |= {f"total_{side}_tokens": many for side, many in tokens.items()}
+            output |= {"duration": duration, "request_throughput": requests / duration}
+            output |= {"output_throughput": requests * osl / duration}
+            output |= {f"mean_{x}_ms": float(row[f"{x}_mean_ms"]) for x in ("ttft", "tpot")}
             (folder / f"c{count}.json").write_text(json.dumps(output), encoding="utf-8")

@@ -93,17 +93,11 @@ COMPRESSED: dict[str, Any] = {"quant_method": "compressed-tensors"}
     ],
 )
 def test_compressed_tensors(tmp_path, weights, inputs, bytes_, bits):
-    group = {
-        "targets": ["Linear"],
-        "weights": weights,
-        "input_activations": None if inputs is None else {"num_bits": inputs},
-    }
-    config = {
-        "quant_method": "compressed-tensors",
-        "config_groups": {"group_0": group},
-        "ignore": ["lm_head", "re:.*self_attn.*"],
-        "kv_cache_scheme": {"type": "float", "num_bits": 8},
-    }
+    activations = None if inputs is None else {"num_bits": inputs}
+    group = {"targets": ["Linear"], "weights": weights, "input_activations": activations}
+    config = COMPRESSED | {"config_groups": {"group_0": group}}
+    config |= {"ignore": ["lm_head", "re:.*self_attn.*"]}
+    config |= {"kv_cache_scheme": {"type": "float", "num_bits": 8}}
     model = load(tmp_path, {**LLAMA, "quantization_config": config})
     attention, dense, _, head = parts(model)
     assert attention == head == (2, 16)
@@ -134,19 +128,10 @@ def test_kv_dtype(tmp_path, kv, bytes_):
 
 
 def test_excluded_modules_keep_their_format_and_split_blocks(tmp_path):
-    published = {
-        "quantization": {
-            "quant_algo": "NVFP4",
-            "group_size": 16,
-            "exclude_modules": [
-                "lm_head",
-                "model.layers.2.mlp.shared_experts*",
-                "model.layers.3*",
-                *[f"model.layers.{i}.self_attn.q_a_proj" for i in range(4)],
-            ],
-        }
-    }
-    model = load(tmp_path, MIXTURE, published)
+    left_out = ["lm_head", "model.layers.2.mlp.shared_experts*", "model.layers.3*"]
+    left_out += [f"model.layers.{i}.self_attn.q_a_proj" for i in range(4)]
+    facts = {"quant_algo": "NVFP4", "group_size": 16, "exclude_modules": left_out}
+    model = load(tmp_path, MIXTURE, {"quantization": facts})
     blocks = model.architecture.blocks
     assert [float(b.count) for b in blocks] == [1, 1, 1, 1]  # dense, then three mixtures
     mixtures = [b.feedforward for b in blocks[1:]]

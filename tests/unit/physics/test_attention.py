@@ -41,18 +41,9 @@ INDEX = {"top_k": 2048, "index_heads": 64, "index_width": 128}
 SPARSE = Sparse.of(base=LATENT, index_query_input=1536, **INDEX)
 SPARSE_GROUPED = Sparse.of(base=GROUPED, index_query_input=4096, **INDEX)
 CHOSEN = Compressed.of(  # DeepSeek-V4-Flash: entries of 4 tokens, 512 of them chosen
-    query_heads=64,
-    head_width=512,
-    query_rank=1024,
-    output_groups=8,
-    output_rank=1024,
-    window=128,
-    ratio=4,
-    overlap=2,
-    top_k=512,
-    index_heads=64,
-    index_width=128,
-)
+    query_heads=64, head_width=512, query_rank=1024, output_groups=8, output_rank=1024,
+    window=128, ratio=4, overlap=2, top_k=512, index_heads=64, index_width=128,
+)  # fmt: skip
 POOLED = CHOSEN.with_(ratio=128.0, overlap=1.0, top_k=UNBOUNDED, index_heads=0.0, index_width=0.0)
 NEAR = POOLED.with_(ratio=0.0)
 ALL = (
