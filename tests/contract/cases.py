@@ -49,14 +49,9 @@ def mixture() -> Architecture:
     sparse = Sparse.of(
         base=attention, top_k=2048.5, index_heads=64, index_width=128, index_query_input=1536
     )
-    experts = Experts.of(
-        experts=130,
-        active=7,
-        width=2048,
-        inward=2,
-        shared=Dense.of(width=2048, inward=2, weights=FP8),
-        weights=FP8,
-    )
+    shared = Dense.of(width=2048, inward=2, weights=FP8)
+    sizes = {"experts": 130, "active": 7, "width": 2048, "inward": 2}
+    experts = Experts.of(**sizes, shared=shared, weights=FP8)
     blocks = (
         Block.of(count=3, attention=attention, feedforward=Dense.of(width=18432, inward=2)),
         Block.of(count=29, attention=sparse, feedforward=experts),
