@@ -18,9 +18,10 @@ import numpy as np
 from experiments._check import Answer, Recipe
 from experiments._columns import Input, Output, Value, count, flag, positive, quantity
 from experiments._kernels.columns import COLUMNS, KIND, KINDS, Lack, columns_of, lacks
+from experiments._kernels.models import kernels_hardware, kernels_model
 from experiments._report import GOLDEN, SHARED
 from infer_jax.catalog.kernel_tables import KernelTables, load_kernel_tables
-from infer_jax.catalog.published import kernels_constants, kernels_hardware, kernels_model
+from infer_jax.catalog.published import kernels_constants
 from infer_jax.catalog.published.tables import tables
 from infer_jax.compiling import quick
 from infer_jax.errors import InputError

@@ -15,10 +15,11 @@ import numpy as np
 from experiments._columns import printed_rows
 from experiments._kernels import fits, points
 from experiments._kernels.columns import KIND
+from experiments._kernels.models import kernels_hardware, kernels_model
 from experiments._kernels.points import columns
 from infer_jax.catalog import list_systems, load_system
 from infer_jax.catalog.kernel_tables import load_kernel_tables
-from infer_jax.catalog.published import kernels_constants, kernels_hardware, kernels_model
+from infer_jax.catalog.published import kernels_constants
 from infer_jax.catalog.systems import entry
 from infer_jax.errors import InputError
 from infer_jax.estimators.kernels import Curves, Kernels, Tables

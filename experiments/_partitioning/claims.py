@@ -9,9 +9,9 @@ import numpy as np
 
 from experiments._claims import Claim, Ours, beside
 from experiments._partitioning import measured
+from experiments._partitioning.models import partitioning_model, partitioning_parameters
 from experiments._partitioning.printed import estimator, names, run
 from infer_jax.catalog import load_system
-from infer_jax.catalog.published import partitioning_model, partitioning_parameters
 from infer_jax.estimators.partitioning import slice_of
 from infer_jax.physics import decoder
 from infer_jax.physics.network import sharding

@@ -17,11 +17,11 @@ import numpy as np
 from jax import Array
 
 from experiments._columns import Input, Output, at_least_zero, positive, read_points
+from experiments._partitioning.models import partitioning_model, partitioning_parameters
 from experiments._report import GOLDEN
 from infer_jax.calibration import Fit, Prior, covariance, fit, interval, predict_held_out
 from infer_jax.calibration.uncertainty import rows_by_label
 from infer_jax.catalog import load_system
-from infer_jax.catalog.published import partitioning_model, partitioning_parameters
 from infer_jax.estimators.partitioning import Partitioning, Slice, slice_of
 from infer_jax.specs import Architecture, ForwardPass, Hardware
 

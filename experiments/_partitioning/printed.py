@@ -6,15 +6,40 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from experiments._columns import printed_rows
+from experiments._partitioning.models import partitioning_hardware, partitioning_model
 from infer_jax.catalog import load_system
-from infer_jax.catalog.published import partitioning_hardware, partitioning_model
 from infer_jax.estimators import Phase, make
-from infer_jax.estimators.partitioning import ATTENTION, LAYOUTS, Slice, max_context, slice_of
-from infer_jax.specs import ForwardPass
+from infer_jax.estimators.partitioning import ATTENTION, LAYOUTS, Slice, slice_of
+from infer_jax.estimators.partitioning.forward_pass import cache_share
+from infer_jax.estimators.partitioning.slices import sharding_of
+from infer_jax.physics import attention as att
+from infer_jax.physics.decoder import total
+from infer_jax.specs import Architecture, ForwardPass, Hardware, Plan
 
 RESERVED = 0.3  # of the memory is kept for the cache, Table 1
+
+
+def max_context(
+    arch: Architecture, hardware: Hardware, plan: Plan, batch: Array, reserved: Array
+) -> Array:
+    """Tokens of context that fit for each of ``batch`` sequences.
+
+    reserved * memory / (bytes of one token of all sequences on one chip), with ``reserved``
+    the share of a chip's memory that is kept for the cache. Layers that cache more with every
+    token alone count (no windows). Source: Pope et al. 2022 (arXiv 2211.05102), Table 1.
+    """
+    sharding, one = sharding_of(plan, arch), jnp.asarray(1.0)
+    each = total(
+        b.count
+        * att.of(b.attention).held_bytes(arch.cache, one)
+        * cache_share(sharding, b.attention, batch)
+        for b in arch.blocks
+        if b.attention is not None
+    )
+    return reserved * hardware.chip.memory * plan.pp / (batch * each)
 
 
 class Context(NamedTuple):

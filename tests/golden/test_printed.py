@@ -18,9 +18,9 @@ from experiments._economics import claims, fronts, points, tables
 from experiments._kernels import points as runs, printed as kernel_tables
 from experiments._partitioning import printed
 from experiments._partitioning.measured import CHIPS, GPUS, OWN, SUM, cells, own
+from experiments._partitioning.models import partitioning_parameters
 from experiments._partitioning.tables import times
 from experiments._report import SHARED
-from infer_jax.catalog.published import partitioning_parameters
 
 PEAK = 275e12
 ROWS = cells()

@@ -19,15 +19,9 @@ from infer_jax.catalog.published.fitted import (
     widen_bands as widen_bands,
 )
 from infer_jax.catalog.published.papers import (
-    PublishedChip as PublishedChip,
     economics_hardware as economics_hardware,
     economics_model as economics_model,
     kernels_constants as kernels_constants,
-    kernels_hardware as kernels_hardware,
-    kernels_model as kernels_model,
-    partitioning_hardware as partitioning_hardware,
-    partitioning_model as partitioning_model,
-    partitioning_parameters as partitioning_parameters,
 )
 from infer_jax.catalog.published.tables import (
     MicroBenchmark as MicroBenchmark,

@@ -1,20 +1,8 @@
-"""Models, chips and constants of the economics and partitioning papers, and of InferSim.
-
-InferSim's reading of a config.json differs from ours (see ``catalog/huggingface``): all layers are
-experts where the config has ``num_routed_experts`` or ``num_experts``, none where it spells the
-count otherwise; embedding, head, norms, router, shared expert widths and output gates are not seen.
-"""
+"""Models and chips of the economics paper, and the constants of InferSim."""
 
 import math
-import os
-from typing import NamedTuple
 
-from infer_jax.catalog.foreign import read_json
-from infer_jax.catalog.huggingface.attention import LATENT, RECURRENT
-from infer_jax.catalog.huggingface.facts import Facts
-from infer_jax.catalog.models import load_model
 from infer_jax.catalog.published.tables import hardware_of, row_of, tables
-from infer_jax.errors import InputError
 from infer_jax.specs import (
     Architecture,
     Block,
@@ -24,7 +12,6 @@ from infer_jax.specs import (
     GroupedQuery,
     Hardware,
     Latent,
-    Linear,
 )
 
 
@@ -95,157 +82,6 @@ def _scaled(row: dict[str, float], scale: float) -> dict[str, float]:
     }
 
 
-BYTES = {"bf16": 2.0, "int8": 1.0}
-
-
-def partitioning_parameters(name: str) -> float:
-    """Parameters that the paper's MFU counts: padded heads are not among them.
-
-    Raises:
-        InputError: the paper has no such model.
-    """
-    return row_of("partitioning", "models", name)["parameters"]
-
-
-def partitioning_model(
-    name: str,
-    *,
-    weights: str = "bf16",
-    multihead: bool = False,
-    parallel: bool | None = None,
-    layers: float | None = None,
-) -> Architecture:
-    """A model of the paper, or the variant of it that a section studies.
-
-    Args:
-        name: of the table of models; PaLM_540B has its heads padded from 48 to 64.
-        weights: bf16 or int8; either is multiplied in 16 bits (Section 3.6).
-        multihead: a key-value head a query head, of half the width (Section 4.2).
-        parallel: attention beside the feedforward, or after it (Section 4.3).
-        layers: another number of layers (Figure 8 has 8).
-
-    Raises:
-        InputError: the paper has no such model or format.
-    """
-    if weights not in BYTES:
-        raise InputError("partitioning paper", "weights", weights, " or ".join(BYTES))
-    arch = load_model(row_of("partitioning", "models", name)["model"]).architecture
-    stored = Format.of(bytes=BYTES[weights], bits=16.0)
-    (block,) = arch.blocks
-    attention = block.attention
-    assert isinstance(attention, GroupedQuery)
-    if multihead:
-        half = attention.head_width / 2.0
-        attention = attention.with_(
-            kv_heads=attention.query_heads, head_width=half, value_width=half
-        )
-    block = block.with_(
-        attention=attention.with_(weights=stored),
-        feedforward=block.feedforward.with_(weights=stored),  # pyright: ignore[reportOptionalMemberAccess]
-        count=block.count if layers is None else layers,
-    )
-    wide = arch.with_(blocks=(block,), embedding=stored, head=stored)
-    return wide if parallel is None else wide.with_(parallel=float(parallel))
-
-
-def partitioning_hardware(name: str) -> Hardware:
-    """A chip as the paper describes it: tpu_v4, or a100 of the FasterTransformer benchmarks.
-
-    Raises:
-        InputError: the paper has no such chip.
-    """
-    return hardware_of(row_of("partitioning", "hardware", name))
-
-
-FP8, BF16 = Format.of(bytes=1.0, bits=8.0), Format.of(bytes=2.0, bits=16.0)
-NESTED = ("qwen3_5", "qwen3_5_moe")
-ROUTED = ("num_routed_experts", "num_experts")
-
-
-class PublishedChip(NamedTuple):
-    """A device of the tool's table: its hardware and the MFU taken where no table has one."""
-
-    hardware: Hardware
-    default_mfu: float
-
-
 def kernels_constants() -> dict[str, float]:
     """The tool's constants by name: shares, gigas (over 1e9), scheduling times in s, reserve."""
     return dict(tables("kernels")["constants"])
-
-
-def kernels_hardware(name: str) -> PublishedChip:
-    """A device of the tool by its name; no price is known: 0.
-
-    Raises:
-        InputError: the tool has no such device.
-    """
-    row = row_of("kernels", "hardware", name)
-    return PublishedChip(hardware_of(row), row["mfu"])
-
-
-def kernels_model(
-    path: str | os.PathLike[str], *, fp8_gemm: bool = True, fp8_kv: bool = False
-) -> Architecture:
-    """The architecture that the tool sees in a config.json.
-
-    Args:
-        path: the config.json.
-        fp8_gemm: all weights in one byte and FP8 products, else bfloat16.
-        fp8_kv: a cache of one byte per element, else two.
-
-    Raises:
-        InputError: unreadable, a key that it needs missing or wrong.
-    """
-    config = Facts(read_json(path), str(path))
-    if config.values.get("model_type") in NESTED:
-        nested = config.section("text_config")
-        if nested is None:
-            raise config.error("text_config", "missing", "the language model's object")
-        config = nested
-    weights = FP8 if fp8_gemm else BF16
-    layers, width = config.count("num_hidden_layers"), config.count("hidden_size")
-    attention, feedforward = _attention(config, weights), _feedforward(config, weights)
-    if "full_attention_interval" in config:
-        full = layers // config.count("full_attention_interval")
-        linear = Linear.of(**vars(config.counts(RECURRENT)), weights=weights)
-        blocks = (
-            Block.of(count=full, attention=attention, feedforward=feedforward),
-            Block.of(count=layers - full, attention=linear, feedforward=feedforward),
-        )
-    else:
-        blocks = (Block.of(count=layers, attention=attention, feedforward=feedforward),)
-    return Architecture.of(
-        width=width, vocabulary=0.0, tied=1.0, blocks=blocks, cache=FP8 if fp8_kv else BF16
-    )
-
-
-def _attention(config: Facts, weights: Format) -> GroupedQuery | Latent:
-    if "kv_lora_rank" in config:
-        n, query_rank = config.counts(LATENT), config.count("q_lora_rank")
-        return Latent.of(**vars(n), query_rank=query_rank, weights=weights)
-    heads = config.count("num_attention_heads")
-    head = config.count("head_dim", default=config.count("hidden_size") // heads, silent=True)
-    return GroupedQuery.of(
-        query_heads=heads,
-        kv_heads=config.count("num_key_value_heads"),
-        head_width=head,
-        value_width=head,
-        weights=weights,
-    )
-
-
-def _feedforward(config: Facts, weights: Format) -> Dense | Experts:
-    if not any(key in config for key in ROUTED):
-        return Dense.of(width=config.count("intermediate_size"), inward=2.0, weights=weights)
-    width = config.count("moe_intermediate_size")
-    shared = config.count("num_shared_experts", default=0, low=0, silent=True)
-    return Experts.of(
-        experts=config.count(*ROUTED),
-        active=config.count("num_experts_per_tok"),
-        width=width,
-        inward=2.0,
-        router=0.0,
-        shared=Dense.of(width=width * shared, inward=2.0, weights=weights),
-        weights=weights,
-    )

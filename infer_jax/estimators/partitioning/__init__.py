@@ -1,9 +1,6 @@
 """Partitioned Transformer inference on a torus (Pope et al. 2022, arXiv 2211.05102)."""
 
-from infer_jax.estimators.partitioning.model import (
-    Partitioning as Partitioning,
-    max_context as max_context,
-)
+from infer_jax.estimators.partitioning.model import Partitioning as Partitioning
 from infer_jax.estimators.partitioning.slices import (
     ATTENTION as ATTENTION,
     LAYOUTS as LAYOUTS,

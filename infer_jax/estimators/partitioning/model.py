@@ -17,7 +17,7 @@ from infer_jax.compiling import once
 from infer_jax.errors import InputError
 from infer_jax.estimators.estimate import Phase, stop_gradients
 from infer_jax.estimators.estimator import Estimator
-from infer_jax.estimators.partitioning.forward_pass import cache_share, one_pass
+from infer_jax.estimators.partitioning.forward_pass import one_pass
 from infer_jax.estimators.partitioning.slices import (
     ATTENTION,
     LAYOUTS,
@@ -31,8 +31,6 @@ from infer_jax.estimators.partitioning.slices import (
     sharding_of,
 )
 from infer_jax.estimators.search import Numbered, blend, fastest
-from infer_jax.physics import attention as att
-from infer_jax.physics.decoder import total
 from infer_jax.results import Row
 from infer_jax.specs import (
     Architecture,
@@ -116,26 +114,6 @@ def _candidate(plan: Plan, arch: Architecture, layout: Array, order: Array, by: 
     # gathering over x y at z = 1 is over all, and there attention by batch is attention by heads
     codes = {"layout": jnp.asarray(TRIED, kind)[layout], "attention": 1.0 - by.astype(kind)}
     return Sharding(*axes_tried(plan)[1](own, order), **codes)
-
-
-def max_context(
-    arch: Architecture, hardware: Hardware, plan: Plan, batch: Array, reserved: Array
-) -> Array:
-    """Tokens of context that fit for each of ``batch`` sequences.
-
-    reserved * memory / (bytes of one token of all sequences on one chip), with ``reserved``
-    the share of a chip's memory that is kept for the cache. Layers that cache more with every
-    token alone count (no windows). Source: Pope et al. 2022 (arXiv 2211.05102), Table 1.
-    """
-    sharding, one = sharding_of(plan, arch), jnp.asarray(1.0)
-    each = total(
-        b.count
-        * att.of(b.attention).held_bytes(arch.cache, one)
-        * cache_share(sharding, b.attention, batch)
-        for b in arch.blocks
-        if b.attention is not None
-    )
-    return reserved * hardware.chip.memory * plan.pp / (batch * each)
 
 
 class LayoutTable(NamedTuple):

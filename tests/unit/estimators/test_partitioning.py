@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments._partitioning.models import partitioning_hardware, partitioning_model
 from infer_jax.catalog import load_model, load_system
-from infer_jax.catalog.published import partitioning_hardware, partitioning_model
 from infer_jax.errors import InputError
 from infer_jax.estimators.partitioning import (
     ATTENTION,
