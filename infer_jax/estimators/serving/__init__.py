@@ -1,10 +1,11 @@
 """Serving: what real engines do to a model's requests (ours, fitted to measured servers).
 
-The way of a TTFT: ``model`` chooses coefficients, chip and engine (``context``) and asks the law of
-the load, of requests in flight or of arrivals (``loads``); that asks ``passes`` what decode steps
-and prompts take, which are sums of ``pass_terms`` and of launches; waits come before the first
-pass; and ``server_estimate`` makes throughput, price, power and limits of the times. ``price`` is
-one pass as a replayed scheduler composes it.
+How a TTFT comes about: ``model`` chooses coefficients, chip and engine (``context``) and asks
+``closed_loop`` or ``open_loop`` of ``loads``; these ask ``passes`` what decode steps and prompts
+take, sums of ``pass_terms`` and of launches. How long arrivals wait is a law of
+``physics/scheduling``: ``occupancy`` says how many run, ``open`` how long they wait for the running
+step and for prompts ahead. ``server_estimate`` makes throughput, price, power and limits of the
+times. ``price`` is one pass of a replayed scheduler.
 """
 
 from infer_jax.estimators.serving.context import (

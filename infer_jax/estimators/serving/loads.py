@@ -147,7 +147,7 @@ def loop_estimate(
     by Little's law the others wait. All are means; the median is without the wave at the start of
     a benchmark (``interference.median_of_wave``), for what is left is nearly the same for all.
     """
-    first = ttft_terms(ctx, loop, work)
+    first = closed_ttft_terms(ctx, loop, work)
     wave = first["first wave"] * work.batch / loop.running
     unqueued, waits = total(first.values()), work.batch / loop.running - 1.0
     first["queue"] = waits * (unqueued + (loop.lengths.osl - 1.0) * tpot)
@@ -169,7 +169,7 @@ def loop_estimate(
     return server_estimate(ctx, work, loop.lengths, loop.passes, requests, first, decode)
 
 
-def ttft_terms(ctx: Context, loop: Loop, work: ServingWorkload) -> pass_terms.Terms:
+def closed_ttft_terms(ctx: Context, loop: Loop, work: ServingWorkload) -> pass_terms.Terms:
     """Seconds until the first token by term, without the wait for memory."""
     prompt, joining = loop.prompt, loop.passes.joining.time
     own = loop.passes.alone.time
@@ -247,38 +247,21 @@ def open_loop(ctx: Context, work: ServingWorkload, arrivals: Arrivals) -> Server
     together = jnp.minimum(prompts, jnp.maximum(group.server.budget - fed, 1.0))
     tokens = lengths.fresh, lengths.prefix, None, together
     cost = passes(ctx, decoding, group.context, *tokens)
-    # a busy server has queued passes before it sees an arrival; requests in flight taken as Poisson
-    busy = -jnp.expm1(-loaded.decoding)
-    waited = busy * admission_passes(ctx)
-    waited = waited + balance_passes(ctx, loaded.rate * loaded.following, busy)
     cached = memory.cache_bytes(ctx, lengths.prefix)
-    fetched = fetch(ctx, work, cached, cost.alone.time)
-    # the laws take steps that decode; a prompt's own has a factor of its own
-    own = {
-        "prompt": loaded.own / ctx.coefficients.decode_factor,
-        "fetch": fetched,
-        **ctx.coefficients.arrival_terms(ctx.engine, ctx.plan),
-        "admission": waited * loaded.following,
-    }
-    first = {
-        **{name: x * ctx.coefficients.first_factor for name, x in own.items()},
-        "other prefills": loaded.queue_wait,
-        "queue": loaded.slot_wait,
-    }
-    first["admission"] = first["admission"] + loaded.step_wait
+    first = open_ttft_terms(ctx, work, loaded, cost, cached)
     ttft = total(first.values())
     later = ttft - loaded.ttft
     names = (f"p{100 * level:g}" for level in scheduling.LEVELS)
     percentiles = {n: t + later for n, t in zip(names, loaded.ttft_at, strict=True)}
-    alone = cost.decode.scaled(ctx.coefficients.decode_factor)
-    disturbed = jnp.maximum(loaded.tpot - alone.time, 0.0)
-    decode = {**alone.terms, "other prefills": disturbed}
+    undisturbed = cost.decode.scaled(ctx.coefficients.decode_factor)
+    disturbed = jnp.maximum(loaded.tpot - undisturbed.time, 0.0)
+    decode = {**undisturbed.terms, "other prefills": disturbed}
     tpot = total(decode.values())
     load = ServerLoad(
         batch=loaded.rate * groups * (ttft + (lengths.osl - 1.0) * tpot),
         in_memory=loaded.running * groups,
         running=loaded.running * groups,
-        group=loaded.decoding / busy,  # of the passes that have any
+        group=loaded.decoding / decoding_chance(loaded),  # of the passes that have any
         capacity=group.capacity,
         cached=cached,
         ttft=ttft,
@@ -289,3 +272,34 @@ def open_loop(ctx: Context, work: ServingWorkload, arrivals: Arrivals) -> Server
     )
     answer = server_estimate(ctx, work, lengths, cost, load, first, decode)
     return answer.replace(percentiles=percentiles)
+
+
+def decoding_chance(loaded: scheduling.MeanService) -> Array:
+    """Chance that anybody decodes, requests in flight taken as Poisson."""
+    return -jnp.expm1(-loaded.decoding)
+
+
+def open_ttft_terms(
+    ctx: Context,
+    work: ServingWorkload,
+    loaded: scheduling.MeanService,
+    cost: Passes,
+    cached: Array,
+) -> pass_terms.Terms:
+    """Seconds until the first token by term; ``cached``: bytes on a chip of the cached prefix."""
+    step, busy = loaded.following, decoding_chance(loaded)
+    # a busy server has queued passes before it sees an arrival
+    admission = busy * admission_passes(ctx) + balance_passes(ctx, loaded.rate * step, busy)
+    # the laws take steps that decode; a prompt's own has a factor of its own
+    seconds = loaded.own / ctx.coefficients.decode_factor
+    alone = cost.alone.scaled(jnp.minimum(seconds / cost.alone.time, 1.0))
+    own = {
+        **alone.terms,
+        "beside decodes": seconds - alone.time,
+        "fetch": fetch(ctx, work, cached, cost.alone.time),
+        **ctx.coefficients.arrival_terms(ctx.engine, ctx.plan),
+        "admission": admission * step,
+    }
+    own = {name: x * ctx.coefficients.first_factor for name, x in own.items()}
+    own["admission"] = own["admission"] + loaded.step_wait
+    return {**own, "other prefills": loaded.queue_wait, "queue": loaded.slot_wait}

@@ -172,6 +172,26 @@ def micro_batches(plan: Deployment) -> Array:
     return jnp.asarray(1.0) if plan.wide is None else 1.0 + plan.wide.two_batch
 
 
+class Product(NamedTuple):
+    """One matrix product of a layer, as it is spread over chips."""
+
+    weights: Weights
+    copies: Array  # of the weights that are read
+    rows: Array  # multiplied with each copy, summed over copies
+    chips: Array  # that share the work
+    rate_share: Array  # of the FLOP/s of a dense product
+
+    def read_time(self, ctx: Context) -> Array:
+        """Seconds of reading: copies x elements x bytes / (chips x bytes/s)."""
+        stored = self.copies * self.weights.elements * self.weights.bytes
+        return stored / (self.chips * ctx.read_rate)
+
+    def compute_time(self, ctx: Context) -> Array:
+        """Seconds of computing: 2 x elements x rows / (chips x FLOP/s)."""
+        flops = 2.0 * self.weights.elements * self.rows
+        return flops / (self.chips * ctx.dense_rate(self.weights.bits) * self.rate_share)
+
+
 def products(ctx: Context, rows: Array) -> Cost:
     """Seconds of the matrix products of all layers: of each the smooth larger of
 
@@ -187,47 +207,65 @@ def products(ctx: Context, rows: Array) -> Cost:
     mixture, ones = layer.mixture > 0.5, jnp.ones_like(layer.count)
     tokens = jnp.where(mixture, rows * plan.attention_dp, rows)
     chips = jnp.where(mixture, plan.tp * plan.attention_dp, plan.tp)
-    active = layer.active * jnp.where(mixture, 1.0 - coef.idle_slots, 1.0)
-    uses = active * tokens
-    hit = layer.experts * routing.visited_share(layer.experts / active, tokens, coef.skew)
-    uneven = routing.popularity_spread(layer.experts, coef.skew)
-    uneven = uneven * jnp.sqrt(plan.ep / layer.experts)
-    crowd = routing.busiest(uses / plan.ep, plan.ep, coef.imbalance, uneven)
-    grouped = coef.grouped
-    if plan.wide is not None:
-        crowd, grouped = load_ratio(ctx, plan.wide, uses, plan.ep), coef.segmented
-        hit = hit * (1.0 + plan.wide.copies / layer.experts)
-    uses_of_chip = uses * crowd / plan.ep
-    # of each: weights, copies that are read, rows multiplied with a copy, chips that share the
-    # work, FLOP/s over those of a dense product
-    kinds: dict[str, tuple[Weights, Array, Array, Array, Array]] = {
-        "projections": (layer.projections, ones, rows * ones, plan.tp * ones, ones),
-        "feedforward": (
-            layer.routed,
-            jnp.where(mixture, hit, 1.0),
-            jnp.where(mixture, multiplied_rows(uses * crowd, hit, coef.expert_rows), uses),
-            chips,
-            jnp.where(mixture, grouped * ctx.generation.grouped, 1.0),
+    load = expert_load(ctx, tokens)
+    busiest = load.uses * load.uneven
+    grouped = coef.grouped if plan.wide is None else coef.segmented
+    routed = Product(
+        weights=layer.routed,
+        copies=jnp.where(mixture, load.visited, 1.0),
+        rows=jnp.where(
+            mixture, multiplied_rows(busiest, load.visited, coef.expert_rows), load.uses
         ),
-        "shared experts": (layer.shared, ones, rows * ones, plan.tp * ones, ones),
+        chips=chips,
+        rate_share=jnp.where(mixture, grouped * ctx.generation.grouped, 1.0),
+    )
+    every = {
+        "projections": Product(layer.projections, ones, rows * ones, plan.tp * ones, ones),
+        "feedforward": routed,
+        "shared experts": Product(layer.shared, ones, rows * ones, plan.tp * ones, ones),
     }
     if coef.laws.router:
-        kinds["router"] = (layer.router, ones, rows * ones, ones, ones)
+        every["router"] = Product(layer.router, ones, rows * ones, ones, ones)
     # all classes in one stacked call, which keeps the compiled program short
-    weights, hit, uses, split, share = trees.stack(*kinds.values())
-    read = hit * weights.elements * weights.bytes / (split * ctx.read_rate)
-    computed = 2.0 * weights.elements * uses / (split * ctx.dense_rate(weights.bits) * share)
+    stacked = trees.stack(*every.values())
+    read, computed = stacked.read_time(ctx), stacked.compute_time(ctx)
     longer = maximum(read, computed, 1.0 / coef.overlap)
     slices, space = chips / plan.ep, layer.sizes
     moved = moved_bytes(
-        uses_of_chip, space.expert_outer_width, space.expert_width / slices, ctx.shape.activation
+        busiest / plan.ep,
+        space.expert_outer_width,
+        space.expert_width / slices,
+        ctx.shape.activation,
     )
-    moved = coef.expert_moves * moved / ctx.bandwidth
-    moved = jnp.sum(layer.count * jnp.where(mixture, moved, 0.0), axis=-1)
+    moving = coef.expert_moves * moved / ctx.bandwidth
+    moving = jnp.sum(layer.count * jnp.where(mixture, moving, 0.0), axis=-1)
     times, read, computed = (jnp.sum(layer.count * x, axis=-1) for x in (longer, read, computed))
-    terms = dict(zip(kinds, times, strict=True))
-    terms["feedforward"] = terms["feedforward"] + moved
-    return Cost(terms, jnp.sum(read) + moved, jnp.sum(computed))
+    terms = dict(zip(every, times, strict=True))
+    terms["feedforward"] = terms["feedforward"] + moving
+    return Cost(terms, jnp.sum(read) + moving, jnp.sum(computed))
+
+
+class ExpertLoad(NamedTuple):
+    """Pairs of a token and an expert, experts that are visited, busiest rank over the mean one."""
+
+    uses: Array
+    visited: Array
+    uneven: Array
+
+
+def expert_load(ctx: Context, tokens: Array) -> ExpertLoad:
+    """What the experts of each layer are asked for by ``tokens`` of all attention groups."""
+    layer, coef, plan = ctx.shape.layers, ctx.coefficients, ctx.plan
+    active = layer.active * jnp.where(layer.mixture > 0.5, 1.0 - coef.idle_slots, 1.0)
+    uses = active * tokens
+    visited = layer.experts * routing.visited_share(layer.experts / active, tokens, coef.skew)
+    if plan.wide is not None:
+        copies = 1.0 + plan.wide.copies / layer.experts
+        return ExpertLoad(uses, visited * copies, load_ratio(ctx, plan.wide, uses, plan.ep))
+    spread = routing.popularity_spread(layer.experts, coef.skew) * jnp.sqrt(plan.ep / layer.experts)
+    return ExpertLoad(
+        uses, visited, routing.busiest(uses / plan.ep, plan.ep, coef.imbalance, spread)
+    )
 
 
 def decode_attention(ctx: Context, sequences: Array, new: Array | float, context: Array) -> Cost:

@@ -1,4 +1,4 @@
-"""The price of one pass of a server, however a scheduler composes it."""
+"""The price of one pass of a replayed server; estimates take theirs from ``passes``."""
 
 from collections.abc import Callable
 from functools import partial

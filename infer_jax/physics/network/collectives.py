@@ -1,7 +1,8 @@
 """How long does a collective take: NCCL's tree, a ring on a torus, a square-root law?
 
 Ranks, nodes and bytes are real numbers; a collective of one rank or fewer takes no time. By the
-last law, the fastest instance has a closed form where only it and weight reads count.
+last law, the fastest instance has a closed form where only it and weight reads count. Published
+estimators take these; that of serving takes those of ``switch_collectives``.
 """
 
 from typing import NamedTuple

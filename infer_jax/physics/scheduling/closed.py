@@ -12,12 +12,12 @@ from infer_jax.physics.scheduling.kinds import (
     LEVELS,
     Kinds,
     MeanService,
+    PlainStep,
     ServerLimits,
     Step,
-    Steps,
     added_time,
+    plain_step,
     prompt_time,
-    steps,
 )
 from infer_jax.physics.scheduling.queueing import exponential_tail, percentiles, pole
 
@@ -32,7 +32,7 @@ COHORT_MARGIN = 3.5
 class Cycle(NamedTuple):
     """Means of a closed loop in which all requests run."""
 
-    steps: Steps
+    plain: PlainStep
     met: "Backlog"
     coming: Array  # prompts that come at the end of every step
     cost: Array  # time that a prompt adds to its steps, by kind
@@ -54,20 +54,20 @@ def cycle(step: Step, kinds: Kinds, server: ServerLimits, run: Array, together: 
     """
     decodes = kinds.mean(kinds.decode_steps)
 
-    def state(coming: Array) -> tuple[Steps, Backlog, Array]:
-        s = steps(step, kinds, server, coming * decodes)
-        met = backlog(s, kinds, coming, run, together)
-        return s, met, decodes + kinds.mean(s.chunks + met.steps)
+    def state(coming: Array) -> tuple[PlainStep, Backlog, Array]:
+        plain = plain_step(step, kinds, server, coming * decodes)
+        met = backlog(plain, kinds, coming, run, together)
+        return plain, met, decodes + kinds.mean(plain.chunks + met.steps)
 
     def surplus(log: Array) -> Array:
         return log + jnp.log(state(jnp.exp(log))[2] / run)
 
     most = jnp.log(run / (decodes + 1.0))
     coming = jnp.exp(crossing(surplus, most - SEARCH_SPAN, most))
-    s, met, passed = state(coming)
-    cost = added_time(step, kinds, coming * decodes, s, met.fed)
+    plain, met, passed = state(coming)
+    cost = added_time(step, kinds, coming * decodes, plain, met.fed)
     prompts = (run + server.stages - 1.0) * kinds.mean(cost)
-    return Cycle(s, met, coming, cost, passed * s.base + prompts)
+    return Cycle(plain, met, coming, cost, passed * plain.time + prompts)
 
 
 class Paces(NamedTuple):
@@ -84,11 +84,11 @@ def paces(kinds: Kinds, server: ServerLimits, c: Cycle) -> Paces:
 
     No step takes less than one without prompts, or more than a full one.
     """
-    s, each = c.steps, kinds.mean(c.cost) / kinds.mean(kinds.fresh)
-    own, slowest = prompt_time(c.cost, s, server), s.base + s.room * each
-    wait = kinds.mean(s.base * c.met.steps + each * c.met.fed)
+    plain, each = c.plain, kinds.mean(c.cost) / kinds.mean(kinds.fresh)
+    own, slowest = prompt_time(c.cost, plain, server), plain.time + plain.room * each
+    wait = kinds.mean(plain.time * c.met.steps + each * c.met.fed)
     decode_time = c.cycle - kinds.mean(own) - wait
-    step = jnp.clip(decode_time / kinds.mean(kinds.decode_steps), s.base, slowest)
+    step = jnp.clip(decode_time / kinds.mean(kinds.decode_steps), plain.time, slowest)
     return Paces(own, wait, step, slowest)
 
 
@@ -119,12 +119,12 @@ def closed_loop(
     limit = jnp.minimum(server.slots, held.limit)
     run, waiting, varied = admit(concurrency, server, held)
     c = cycle(step, kinds, server, run, lockstep(kinds) if together is None else together)
-    s, met, rate = c.steps, c.met, run / c.cycle
+    plain, met, rate = c.plain, c.met, run / c.cycle
     decodes, (own, wait, mean, slowest) = kinds.mean(kinds.decode_steps), paces(kinds, server, c)
     queued = waiting / rate
     ttft = queued + wait + kinds.mean(own)
     # waits vary with the prompts ahead and with how many requests wait, and for how long
-    variance = (slowest / s.room) ** 2 * met.variance + (varied + waiting) / rate**2
+    variance = (slowest / plain.room) ** 2 * met.variance + (varied + waiting) / rate**2
     tail = exponential_tail(queued + wait, variance)
     latency = ttft + mean * decodes
     return MeanService(
@@ -155,7 +155,7 @@ class Backlog(NamedTuple):
     variance: Array  # of the prompt tokens before it
 
 
-def backlog(s: Steps, kinds: Kinds, coming: Array, run: Array, together: Array) -> Backlog:
+def backlog(plain: PlainStep, kinds: Kinds, coming: Array, run: Array, together: Array) -> Backlog:
     """Prompts that wait when ``coming`` of them come at the end of every step.
 
     Tokens beyond the room of a step are left for the next, U' = max(U + Y - room, 0). With
@@ -165,10 +165,10 @@ def backlog(s: Steps, kinds: Kinds, coming: Array, run: Array, together: Array) 
     mean, second = kinds.mean(kinds.fresh), kinds.mean(kinds.fresh**2)
     rest = jnp.maximum(run - 1.0, 0.0)
     others = coming * rest / run
-    load = others * mean / s.room
-    varied = others * second / s.room**2
-    kept = jnp.exp(mean * s.room / second * jnp.log(jnp.clip(load, 1e-9, 1.0)))
-    scale = 0.5 * s.room * varied * pole(load)
+    load = others * mean / plain.room
+    varied = others * second / plain.room**2
+    kept = jnp.exp(mean * plain.room / second * jnp.log(jnp.clip(load, 1e-9, 1.0)))
+    scale = 0.5 * plain.room * varied * pole(load)
     half = 0.5 * others * mean  # half of those that arrive with it are fed before it
     before = scale * kept + half
     variance = (2.0 - kept) * kept * scale**2 + 0.5 * others * second
@@ -178,30 +178,33 @@ def backlog(s: Steps, kinds: Kinds, coming: Array, run: Array, together: Array) 
     variance = variance / (1.0 + variance / jnp.maximum(most, 1.0))
 
     tail = exponential_tail(before, variance)
-    slack = s.chunks * s.room - kinds.fresh
+    slack = plain.chunks * plain.room - kinds.fresh
     width = jnp.maximum(tail.scale, 1e-6)
     more = tail.share * jnp.exp(-jnp.maximum(slack - tail.least, 0.0) / width)
-    turns = more / -jnp.expm1(-s.room / width) + jnp.maximum(tail.least - slack, 0.0) / s.room
-    fed = jnp.minimum(before + half, turns * s.room + slack)
+    later_steps = more / -jnp.expm1(-plain.room / width)
+    later_steps = later_steps + jnp.maximum(tail.least - slack, 0.0) / plain.room
+    fed = jnp.minimum(before + half, later_steps * plain.room + slack)
 
     # in lockstep only prompts that fit one step share it, or prompts that are all alike
-    fit = jnp.maximum(s.room / mean, 1.0)
+    fit = jnp.maximum(plain.room / mean, 1.0)
     unlike = kinds.variation(kinds.fresh)
-    locked = together * jnp.where(s.chunks > 1.0, 1.0 / (1.0 + DISSOLVING * unlike / fit**2), 1.0)
+    locked = together * jnp.where(
+        plain.chunks > 1.0, 1.0 / (1.0 + DISSOLVING * unlike / fit**2), 1.0
+    )
     beside = (cohort(fit, run, unlike) - 1.0) * mean
     beside = jnp.where(beside > 0.0, beside, jnp.minimum(unlike, 1.0) * others * mean)
     # whatever cohorts there are, a token's step is on average no emptier than the mean step
     beside = jnp.maximum(beside, (coming - 1.0) * mean)
-    bound = jnp.maximum(run * mean / s.room - decoding / coming - s.chunks, 0.0)
-    beside = jnp.where(s.chunks > 1.0, convoy(s, kinds, run, bound), beside)
+    bound = jnp.maximum(run * mean / plain.room - decoding / coming - plain.chunks, 0.0)
+    beside = jnp.where(plain.chunks > 1.0, convoy(plain, kinds, run, bound), beside)
     return Backlog(
-        steps=turns + locked * (bound - turns),
-        fed=fed + locked * (beside + bound * s.room - fed),
+        steps=later_steps + locked * (bound - later_steps),
+        fed=fed + locked * (beside + bound * plain.room - fed),
         variance=(1.0 - kinds.mean(locked)) * variance,
     )
 
 
-def convoy(s: Steps, kinds: Kinds, run: Array, bound: Array) -> Array:
+def convoy(plain: PlainStep, kinds: Kinds, run: Array, bound: Array) -> Array:
     """Tokens of others in the steps of a prompt of several chunks, where all go in lockstep.
 
     Who finishes is replaced, and its prompt is fed behind the one that finished before it: the
@@ -213,9 +216,11 @@ def convoy(s: Steps, kinds: Kinds, run: Array, bound: Array) -> Array:
     two whole numbers of steps.
     """
     mean = kinds.mean(kinds.fresh)
-    needed = run * mean / s.room
-    missing = s.room * (jnp.ceil(needed) - needed) * jnp.maximum(1.0 - bound, 0.0)
-    return jnp.maximum(s.chunks * s.room - kinds.fresh - missing / jnp.maximum(run, 1.0), 0.0)
+    needed = run * mean / plain.room
+    missing = plain.room * (jnp.ceil(needed) - needed) * jnp.maximum(1.0 - bound, 0.0)
+    return jnp.maximum(
+        plain.chunks * plain.room - kinds.fresh - missing / jnp.maximum(run, 1.0), 0.0
+    )
 
 
 def cohort(fit: Array, run: Array, unlike: Array) -> Array:

@@ -1,7 +1,6 @@
 """Kinds of requests that arrive, the server and its steps, and the answer: rates, percentiles."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -121,40 +120,48 @@ def mean_context(kinds: Kinds) -> Array:
     return jnp.sum(steps * (prompt + kinds.output / 2.0)) / jnp.sum(steps)
 
 
-Step = Callable[[Array, Array, Array, Array], Array]
+class Step(Protocol):
+    """The law of a server: what one step takes."""
+
+    def __call__(self, decoding: Array, prompts: Array, new: Array, cached: Array, /) -> Array:
+        """Seconds of a step in which ``decoding`` requests decode and ``prompts`` others are fed.
+
+        Each prompt feeds ``new`` tokens that follow ``cached`` ones; all are real numbers.
+        """
+        ...
 
 
-class Steps(NamedTuple):
-    """Steps beside a number of decoding requests; ``chunks`` by kind of request."""
+class PlainStep(NamedTuple):
+    """A step that only decodes, and what it leaves to prompts."""
 
-    base: Array  # time of a step without prompt tokens
-    room: Array  # prompt tokens that a step has room for
-    chunks: Array  # steps that a prompt takes on its own
+    time: Array  # seconds
+    room: Array  # prompt tokens that it could feed besides
+    chunks: Array  # steps that a prompt of each kind takes on its own
 
 
-def steps(step: Step, kinds: Kinds, server: ServerLimits, decoding: Array) -> Steps:
-    """The steps of a server in which ``decoding`` requests are past their first token."""
+def plain_step(step: Step, kinds: Kinds, server: ServerLimits, decoding: Array) -> PlainStep:
+    """The step of a server in which ``decoding`` requests are past their first token."""
     zero, one = jnp.asarray(0.0), jnp.asarray(1.0)
     room = jnp.maximum(server.budget - decoding * server.fed, 1.0)
-    return Steps(step(decoding, zero, one, zero), room, jnp.ceil(kinds.fresh / room))
+    return PlainStep(step(decoding, zero, one, zero), room, jnp.ceil(kinds.fresh / room))
 
 
-def added_time(step: Step, kinds: Kinds, decoding: Array, s: Steps, beside: Array) -> Array:
+def added_time(step: Step, kinds: Kinds, decoding: Array, plain: PlainStep, beside: Array) -> Array:
     """Time (s) that a prompt of each kind adds to steps shared with ``beside`` tokens of others.
 
     The step is extended by all prompt tokens in it, at most those it has room for, taken to be of
     prompts like this one and half fed. Each prompt is charged its share of the tokens.
     """
-    fed = jnp.minimum(kinds.fresh + beside, s.room)
+    fed = jnp.minimum(kinds.fresh + beside, plain.room)
     own = jnp.minimum(kinds.fresh, fed)
     before = kinds.cached + (kinds.fresh - own) / 2.0
     times = jax.vmap(step, (None, 0, 0, 0))(decoding, fed / own, own, before)
-    return jnp.maximum(times - s.base, 0.0) * kinds.fresh / fed
+    return jnp.maximum(times - plain.time, 0.0) * kinds.fresh / fed
 
 
-def prompt_time(cost: Array, s: Steps, server: ServerLimits) -> Array:
+def prompt_time(cost: Array, plain: PlainStep, server: ServerLimits) -> Array:
     """Seconds of the steps that feed a prompt, which adds ``cost`` to those of others.
 
     Its own goes through every stage of a pipeline, one chunk after another.
     """
-    return server.stages * cost + s.chunks * s.base
+    return server.stages * cost + plain.chunks * plain.time

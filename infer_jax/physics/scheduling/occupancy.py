@@ -18,7 +18,7 @@ from jax import Array, lax
 from infer_jax.physics.numerics import square_root
 from infer_jax.physics.scheduling.admission import SATURATING, TAIL_END, CacheLimit, admit
 from infer_jax.physics.scheduling.closed import cycle, paces
-from infer_jax.physics.scheduling.kinds import Kinds, ServerLimits, Step, added_time, steps
+from infer_jax.physics.scheduling.kinds import Kinds, ServerLimits, Step, added_time, plain_step
 from infer_jax.physics.scheduling.queueing import TANGENT_LOAD, pole, unlike_exponential
 
 SETTLING = 16  # states beyond the last, where the recursion begins
@@ -168,15 +168,9 @@ def occupancy(
 ) -> Occupancy:
     """Occupancy at ``rate`` requests/s; waits depend on how much requests vary.
 
-    The chain's times of service are exponential. Bursts of requests of one length leave together,
-    and more are present at once: the chain is given gaps of variability 1 + (c^2 - 1) 2 E[min(O,
-    O')] / E[O], O and O' two outputs, which have that peakedness (Whitt 1992, Management Science
-    38). Its waits are then scaled from that variability to c_a^2 + c_s^2.
-
-    c_s^2 is that of the work that requests bring, their prompt and their share of decode steps;
-    where cache is short, of that times the cache they hold.
-
-    At and beyond the speed of all slots the wait goes on along its tangent.
+    The chain's times of service are exponential; its waits are scaled from the variability of its
+    gaps (``gap_excess``) to c_a^2 + c_s^2, c_s^2 that of ``work_variation``. At and beyond the
+    speed of all slots the wait goes on along its tangent.
     """
     limit = jnp.minimum(server.slots, held.limit)
     speeds = loops(step, kinds, server, limit)
@@ -184,37 +178,61 @@ def occupancy(
     load = rate / full.rate
     within = jnp.clip(load, MIN_LOAD, TANGENT_LOAD)
     rate = within * full.rate
-    lesser = kinds.mean(jnp.minimum(kinds.output[:, None], kinds.output) @ kinds.weight)
-    bursty = jnp.maximum(variability - 1.0, 0.0) * 2.0 * lesser / kinds.mean(kinds.output)
-    peak = 1.0 + 0.5 * bursty
+    excess = gap_excess(kinds, variability)
+    peak = 1.0 + 0.5 * excess  # variance of the number present over its mean
 
-    # a state is one request, or several where the chain would be too long: then its speed is that
-    # of its middle, raised to a power, so that probabilities change as over the requests in between
-    typical = jnp.interp(jnp.log(rate), jnp.log(speeds.rate), jnp.log(speeds.running))
-    reach = jnp.exp(typical) + DEVIATIONS * jnp.exp(typical / 2.0) * jnp.sqrt(peak) + ROOM
-    width = lax.stop_gradient(jnp.maximum(jnp.minimum(2.0 * limit, reach) / STATES, 1.0))
+    width = state_width(speeds, limit, rate, peak)
     n = width * (1.0 + jnp.arange(STATES))
-    here = admit(n, server, held)
-    speed = speeds.at(here.run)
+    admitted = admit(n, server, held)
+    speed = speeds.at(admitted.run)
+    # the speed of a state of several requests is that of its middle, raised to a power, so that
+    # chances change as over the requests in between
     middle = speeds.at(admit(n - (width - 1.0) / 2.0, server, held).run)
     power = (width + peak - 1.0) / peak
     # beyond MAX_LOG_RATIO a state has no probability left, and the power would overflow float32
     faster = jnp.clip(power * (jnp.log(middle.rate) - jnp.log(rate)), -MAX_LOG_RATIO, MAX_LOG_RATIO)
-    p = present(rate, rate * jnp.exp(faster), 1.0 + bursty / width)
+    chain = present(rate, rate * jnp.exp(faster), 1.0 + excess / width)
 
-    decoding = p.mean(speed.decoding)
-    base = p.mean(speed.decoding * speed.base) / jnp.maximum(decoding, 1e-30)
-    blocked = jnp.diff(here.wait, prepend=0.0) / width
-    taken = jnp.clip(p.mean(speed.rate * blocked) / rate, 0.0, 1.0)
+    decoding = chain.mean(speed.decoding)
+    base = chain.mean(speed.decoding * speed.base) / jnp.maximum(decoding, 1e-30)
+    blocked = jnp.diff(admitted.wait, prepend=0.0) / width
+    taken = jnp.clip(chain.mean(speed.rate * blocked) / rate, 0.0, 1.0)
 
+    heavy = (variability + work_variation(step, kinds, server, held, full)) / (2.0 + excess)
+    queued = chain.mean(admitted.wait, width) / rate * unlike_exponential(heavy, within, limit)
+    return Occupancy(decoding, base, queued * pole(load) * (1.0 - within), taken)
+
+
+def gap_excess(kinds: Kinds, variability: Array) -> Array:
+    """Variability of the chain's gaps beyond 1: (c^2 - 1) 2 E[min(O, O')] / E[O], at least 0.
+
+    Bursts of requests of one length leave together, so that more are present at once than with
+    exponential times; gaps so much more variable have that peakedness, O and O' two outputs
+    (Whitt 1992, Management Science 38).
+    """
+    shorter = kinds.mean(jnp.minimum(kinds.output[:, None], kinds.output) @ kinds.weight)
+    return jnp.maximum(variability - 1.0, 0.0) * 2.0 * shorter / kinds.mean(kinds.output)
+
+
+def state_width(speeds: Loops, limit: Array, rate: Array, peak: Array) -> Array:
+    """Requests of a state of the chain: one, or more where it would be too long with one."""
+    typical = jnp.interp(jnp.log(rate), jnp.log(speeds.rate), jnp.log(speeds.running))
+    reach = jnp.exp(typical) + DEVIATIONS * jnp.exp(typical / 2.0) * jnp.sqrt(peak) + ROOM
+    return lax.stop_gradient(jnp.maximum(jnp.minimum(2.0 * limit, reach) / STATES, 1.0))
+
+
+def work_variation(
+    step: Step, kinds: Kinds, server: ServerLimits, held: CacheLimit, full: Loops
+) -> Array:
+    """Squared variation of the work that requests bring: their prompt and their decode steps.
+
+    Where cache is short, of that times the cache they hold.
+    """
     spread = square_root(held.varied * held.limit) + MIN_SPREAD
     short = jnp.clip((server.slots - held.limit) / spread, -TAIL_END, TAIL_END)
     by_cache = jax.scipy.stats.norm.cdf(short)
-    s = steps(step, kinds, server, full.decoding)
-    work = added_time(step, kinds, full.decoding, s, jnp.zeros_like(s.room))
+    plain = plain_step(step, kinds, server, full.decoding)
+    work = added_time(step, kinds, full.decoding, plain, jnp.zeros_like(plain.room))
     work = work + kinds.output / kinds.gain * full.base / full.decoding
     space = work * held.tokens
-    unlike = by_cache * kinds.variation(space) + (1.0 - by_cache) * kinds.variation(work)
-    heavy = (variability + unlike) / (2.0 + bursty)
-    queued = p.mean(here.wait, width) / rate * unlike_exponential(heavy, within, limit)
-    return Occupancy(decoding, base, queued * pole(load) * (1.0 - within), taken)
+    return by_cache * kinds.variation(space) + (1.0 - by_cache) * kinds.variation(work)

@@ -15,12 +15,12 @@ from infer_jax.physics.scheduling.kinds import (
     LEVELS,
     Kinds,
     MeanService,
+    PlainStep,
     ServerLimits,
     Step,
-    Steps,
     added_time,
+    plain_step,
     prompt_time,
-    steps,
 )
 from infer_jax.physics.scheduling.occupancy import occupancy
 from infer_jax.physics.scheduling.queueing import (
@@ -76,7 +76,7 @@ def mix(
     step: Step,
     kinds: Kinds,
     server: ServerLimits,
-    s: Steps,
+    plain: PlainStep,
     decoding: Array,
     rate: Array,
     variability: Array,
@@ -87,17 +87,17 @@ def mix(
     half of them before it and half after; ``burst_share`` says how soon.
     """
     first = jnp.asarray(server.prompts_first) > 0.5
-    halts = _halts(step, kinds, server, s, decoding, rate)
-    prompts = _prompts(step, kinds, server, s, decoding, rate, variability)
+    halts = _halts(step, kinds, server, plain, decoding, rate)
+    prompts = _prompts(step, kinds, server, plain, decoding, rate, variability)
     alone = prompts._replace(
         own=server.stages * prompts.cost,
         length=halts.running,
         arrivals_per_step=rate * halts.running,
     )
     prompts = trees.where(first, alone, prompts)
-    running, gate, queue, variance = _waits(kinds, server, s, decoding, prompts)
-    decode_time = _decode_times(kinds, s, prompts, queue)
-    halted = halts.rest + kinds.decode_steps * (s.base + halts.halt)
+    waits = _waits(kinds, server, plain, decoding, prompts)
+    decode_time = _decode_times(kinds, plain, prompts, waits.queue)
+    halted = halts.rest + kinds.decode_steps * (plain.time + halts.halt)
     # they halt until no slot is left: then as many decode, at their rate times this time
     slots = jnp.minimum(server.slots, memory(kinds, server).limit)
     halted = halted * jnp.minimum(slots / (rate * kinds.mean(halted)), 1.0)
@@ -105,9 +105,9 @@ def mix(
     mean = kinds.mean(decode_time / kinds.decode_steps)
     return Mix(
         own=prompts.own,
-        wait=gate + queue,
-        step=running,
-        variance=variance,
+        wait=waits.gate + waits.queue,
+        step=waits.residual,
+        variance=waits.variance,
         decode_time=kinds.mean(decode_time),
         decode_step=mean,
         following=jnp.where(first, halts.following, mean),
@@ -118,29 +118,29 @@ def _prompts(
     step: Step,
     kinds: Kinds,
     server: ServerLimits,
-    s: Steps,
+    plain: PlainStep,
     decoding: Array,
     rate: Array,
     variability: Array,
 ) -> Prompts:
     """Time that a prompt adds to the steps it shares with others."""
     excess = variability - 1.0
-    empty_full = jnp.stack([jnp.zeros_like(s.room), s.room])
-    alone, crowded = jax.vmap(lambda beside: added_time(step, kinds, decoding, s, beside))(
+    empty_full = jnp.stack([jnp.zeros_like(plain.room), plain.room])
+    alone, crowded = jax.vmap(lambda beside: added_time(step, kinds, decoding, plain, beside))(
         empty_full
     )
     share = rate * kinds.mean(alone)
-    seen = s.base * pole(share) + rate * kinds.mean(alone**2) * pole(share**2)
+    seen = plain.time * pole(share) + rate * kinds.mean(alone**2) * pole(share**2)
     beside = (rate * seen + excess * burst_share(rate * seen, variability)) * kinds.mean(
         kinds.fresh
     )
-    cost = added_time(step, kinds, decoding, s, jnp.maximum(beside, 0.0))
+    cost = added_time(step, kinds, decoding, plain, jnp.maximum(beside, 0.0))
     share = rate * kinds.mean(cost)
-    length = s.base * pole(share)
+    length = plain.time * pole(share)
     return Prompts(
         cost=cost,
-        load=rate * kinds.mean(crowded + kinds.fresh / s.room * s.base),
-        own=prompt_time(cost, s, server),
+        load=rate * kinds.mean(crowded + kinds.fresh / plain.room * plain.time),
+        own=prompt_time(cost, plain, server),
         share=share,
         length=length,
         arrivals_per_step=rate * length,
@@ -150,41 +150,61 @@ def _prompts(
     )
 
 
-def _waits(
-    kinds: Kinds, server: ServerLimits, s: Steps, decoding: Array, p: Prompts
-) -> tuple[Array, Array, Array, Array]:
-    """Mean waits for the running step, for what comes while it runs, too, and for prompts before.
+class Waits(NamedTuple):
+    """Mean seconds that a prompt waits before its first step, and their variance.
 
-    Last the variance of these.
+    ``residual``: for the end of the running step; ``gate``: for that and the prompts that come
+    while it runs and share the next one; ``queue``: for prompts ahead that take several steps.
     """
-    # the running step, and prompts that come while it runs and share the next one
-    more = p.excess * burst_share(0.5 * p.arrivals_per_step, p.variability)
-    running = server.phase * p.length
-    gate = running + jnp.maximum(p.arrivals_per_step + more, 0.0) * kinds.mean(p.cost)
-    idle = jnp.clip((1.0 - p.load) * pole(p.share), 0.0, 1.0)
-    met = 1.0 - kinds.mean(1.0 - 1.0 / s.chunks) * (1.0 - idle)
-    # a prompt that finds the server idle waits for no step
-    met = met * -jnp.expm1(-decoding - p.rate * kinds.mean(p.own))
-    running, gate = running * met, gate * met
-    # prompts ahead that take several steps: between a gated queue (all arrivals of one step are
-    # served in the next) and one served in order of arrival
-    blocking = p.cost + (s.chunks - 1.0) * s.base
-    gated = (1.0 + 2.0 * p.share / s.chunks) / (1.0 + p.share / s.chunks)
+
+    residual: Array
+    gate: Array
+    queue: Array
+    variance: Array
+
+
+def _waits(
+    kinds: Kinds, server: ServerLimits, plain: PlainStep, decoding: Array, p: Prompts
+) -> Waits:
+    """Waits for the running step, for what comes while it runs, and for prompts before.
+
+    Prompts ahead that take several steps are between a gated queue (all arrivals of one step are
+    served in the next) and one served in order of arrival.
+    """
+    cost, busy = kinds.mean(p.cost), _finds_a_step(kinds, plain, decoding, p)
+    # of a burst, those that come in what is left of the running step
+    burst_mates = p.excess * burst_share(0.5 * p.arrivals_per_step, p.variability)
+    residual = server.phase * p.length
+    gate = residual + jnp.maximum(p.arrivals_per_step + burst_mates, 0.0) * cost
+    residual, gate = residual * busy, gate * busy
+
+    blocking = p.cost + (plain.chunks - 1.0) * plain.time
+    gated = (1.0 + 2.0 * p.share / plain.chunks) / (1.0 + p.share / plain.chunks)
     second = kinds.mean(gated * blocking**2)
     mean, burst = jnp.sqrt(kinds.mean(gated)) * kinds.mean(blocking), bursts(p.load, p.variability)
     queue = single_server_wait(p.rate, mean, second, p.load, p.variability, burst)
-    random = running + p.arrivals_per_step * kinds.mean(p.cost) * met
-    random = random + single_server_wait(p.rate, mean, second, p.load, jnp.ones_like(burst))
-    near = (p.arrivals_per_step + jnp.maximum(more, 0.0)) * kinds.mean(p.cost**2)
-    near = near + p.length**2 / 12.0 + (more * kinds.mean(p.cost)) ** 2
-    # exact for Poisson arrivals, and for others before an exponential server
+    poisson = residual + p.arrivals_per_step * cost * busy
+    poisson = poisson + single_server_wait(p.rate, mean, second, p.load, jnp.ones_like(burst))
+
+    # in order of arrival: exact for Poisson arrivals, and for others before an exponential server
+    near = (p.arrivals_per_step + jnp.maximum(burst_mates, 0.0)) * kinds.mean(p.cost**2)
+    near = near + p.length**2 / 12.0 + (burst_mates * cost) ** 2
     third = p.rate * kinds.mean(blocking**3) * pole(p.load) / 3.0
     in_order = near + queue**2 + burst * third
-    gate_share = kinds.mean(1.0 / s.chunks)
     # of arrivals that are not Poisson the variance grows with the mean, by a power
-    longer = (gate + queue + SHORTEST) / (random + SHORTEST)
-    together = _gated_variance(kinds, server, p) * longer**GROWTH
-    return running, gate, queue, gate_share * together + (1.0 - gate_share) * in_order
+    longer = (gate + queue + SHORTEST) / (poisson + SHORTEST)
+    whole_prompts = _gated_variance(kinds, server, p) * longer**GROWTH
+    gate_share = kinds.mean(1.0 / plain.chunks)
+    variance = gate_share * whole_prompts + (1.0 - gate_share) * in_order
+    return Waits(residual, gate, queue, variance)
+
+
+def _finds_a_step(kinds: Kinds, plain: PlainStep, decoding: Array, p: Prompts) -> Array:
+    """Chance that a prompt finds a step running that does not belong to a prompt ahead of it."""
+    idle = jnp.clip((1.0 - p.load) * pole(p.share), 0.0, 1.0)
+    met = 1.0 - kinds.mean(1.0 - 1.0 / plain.chunks) * (1.0 - idle)
+    # a prompt that finds the server idle waits for no step
+    return met * -jnp.expm1(-decoding - p.rate * kinds.mean(p.own))
 
 
 def _gated_variance(kinds: Kinds, server: ServerLimits, p: Prompts) -> Array:
@@ -212,27 +232,27 @@ def _gated_variance(kinds: Kinds, server: ServerLimits, p: Prompts) -> Array:
     return square * rest + second * mean - ((phase + u) * mean) ** 2
 
 
-def _decode_times(kinds: Kinds, s: Steps, p: Prompts, queue: Array) -> Array:
+def _decode_times(kinds: Kinds, plain: PlainStep, p: Prompts, queue: Array) -> Array:
     """Seconds from the first token to the last, by kind.
 
     After its first token a request is delayed by the prompts that arrived while it waited, then by
     the rest of its burst, and from then on by the average load.
     """
-    several = jnp.minimum(p.arrivals_per_step * kinds.mean(s.chunks - 1.0), 1.0)
-    full = jnp.minimum(p.arrivals_per_step * kinds.mean(kinds.fresh) / s.room, 1.0)
+    several = jnp.minimum(p.arrivals_per_step * kinds.mean(plain.chunks - 1.0), 1.0)
+    full = jnp.minimum(p.arrivals_per_step * kinds.mean(kinds.fresh) / plain.room, 1.0)
     # share of steps with prompts, seconds by which they are longer, their share of the time
     often = jnp.maximum(1.0 - (1.0 - several) * jnp.exp(-p.arrivals_per_step), full)
     often = jnp.maximum(often, 1e-12)
     longer = jnp.minimum(p.share, 1.0) * p.length / often
     busy = jnp.minimum(p.share + often * jnp.maximum(1.0 - p.share, 0.0), 1.0)
     own = kinds.mean(p.own)
-    stay = own + queue + (s.base + often * longer) * kinds.mean(kinds.decode_steps)
+    stay = own + queue + (plain.time + often * longer) * kinds.mean(kinds.decode_steps)
     later = 0.5 * p.excess * burst_share(p.rate * stay, p.variability)
     behind = (p.rate * (own + queue) + later) * kinds.mean(p.cost)
     least = jnp.maximum(busy - often, 0.0)
     met = jnp.maximum(behind, 0.0) * least / busy * pole(p.share)
     met = met * -jnp.expm1(-kinds.decode_steps * least * longer / jnp.maximum(met, 1e-12))
-    return (s.base + often * longer) * kinds.decode_steps + met
+    return (plain.time + often * longer) * kinds.decode_steps + met
 
 
 class Halts(NamedTuple):
@@ -251,7 +271,7 @@ class Halts(NamedTuple):
 
 
 def _halts(
-    step: Step, kinds: Kinds, server: ServerLimits, s: Steps, decoding: Array, rate: Array
+    step: Step, kinds: Kinds, server: ServerLimits, plain: PlainStep, decoding: Array, rate: Array
 ) -> Halts:
     """The steps of prompts that keep a server from decoding.
 
@@ -265,19 +285,19 @@ def _halts(
     def length(expected: Array) -> Array:
         few = jnp.maximum(expected, 1e-6)
         prompts = jnp.minimum(few / -jnp.expm1(-few), jnp.maximum(server.slots, 1.0))
-        cost = added_time(step, kinds, decoding, s, (prompts - 1.0) * fresh)
+        cost = added_time(step, kinds, decoding, plain, (prompts - 1.0) * fresh)
         return prompts * kinds.mean(cost)
 
     own = lax.fori_loop(0, SETTLED, lambda _, x: length(rate * x), length(jnp.zeros_like(rate)))
     expected = rate * own
     slots = jnp.log(jnp.maximum(server.slots, 1.0) / jnp.maximum(expected, 1e-6))
     steps = jnp.exp(jnp.minimum(jnp.minimum(expected, MAX_EXPECTED), jnp.maximum(slots, 0.0)))
-    first = length(rate * s.base)
-    halt = -jnp.expm1(-rate * s.base) * (first - jnp.expm1(-rate * first) * steps * own)
-    crowded = kinds.mean(added_time(step, kinds, decoding, s, s.room))
+    first = length(rate * plain.time)
+    halt = -jnp.expm1(-rate * plain.time) * (first - jnp.expm1(-rate * first) * steps * own)
+    crowded = kinds.mean(added_time(step, kinds, decoding, plain, plain.room))
     fixed = jnp.maximum(own - jnp.maximum(expected, 1.0) * crowded, 0.0)
-    running = (s.base**2 + halt * fixed) / (s.base + halt)
-    following = fixed + jnp.exp(-expected) * (s.base - fixed)
+    running = (plain.time**2 + halt * fixed) / (plain.time + halt)
+    following = fixed + jnp.exp(-expected) * (plain.time - fixed)
     return Halts(halt, (steps - 1.0) * own, running, following)
 
 
@@ -293,10 +313,10 @@ def open_loop(
     held = memory(kinds, server)
     capacity = saturated_rate(step, kinds, server)
     there = occupancy(step, kinds, server, held, rate, variability)
-    s = steps(step, kinds, server, there.decoding)._replace(base=there.base)
+    plain = plain_step(step, kinds, server, there.decoding)._replace(time=there.base)
     finished = jnp.minimum(rate, capacity)
     # prompts that wait without end delay nobody who decodes
-    m = mix(step, kinds, server, s, there.decoding, finished, variability)
+    m = mix(step, kinds, server, plain, there.decoding, finished, variability)
     own = kinds.mean(m.own)
 
     # where slots are short, only prompts that hold a slot delay the decoding requests
