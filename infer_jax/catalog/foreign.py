@@ -59,7 +59,10 @@ def read_json(path: str | os.PathLike[str], largest: int = LARGEST) -> Parsed:
     def refuse(constant: str) -> NoReturn:
         raise InputError(where, "a number", constant, "a finite number")
 
-    return _object(where, json_of(where, text, largest, constant=refuse), "JSON")
+    value = json_of(where, text, largest, constant=refuse)
+    if not isinstance(value, dict):
+        raise InputError(where, "top level", type(value).__name__, "a JSON object")
+    return value
 
 
 def read_toml(path: str | os.PathLike[str]) -> dict[str, object]:
@@ -74,7 +77,8 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, object]:
         if key.count(".") > MAX_PARTS and not re.match(r"[\s\[\]0-9.,+-]*$", key):
             value = f"a key of over {MAX_PARTS} parts"
             raise InputError(where, f"line {number}", value, f"at most {MAX_PARTS} parts")
-    return _object(where, _parsed(where, text, tomllib.loads, "TOML"), "TOML")
+    table: Any = _parsed(where, text, tomllib.loads, "TOML")
+    return table
 
 
 def read_yaml(path: str | os.PathLike[str]) -> object:
@@ -283,12 +287,6 @@ def _path_of(value: object, item: object) -> str:
             pairs = inner.items() if isinstance(inner, dict) else enumerate(inner)
             level += [(f"{path}.{key}".removeprefix("."), x) for key, x in pairs]
     return path
-
-
-def _object(where: str, value: object, kind: str) -> dict[str, object]:
-    if not isinstance(value, dict):
-        raise InputError(where, "top level", type(value).__name__, f"a {kind} object")
-    return value
 
 
 def _array(member: zipfile.ZipInfo, archive: zipfile.ZipFile) -> np.ndarray:

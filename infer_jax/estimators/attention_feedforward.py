@@ -20,10 +20,6 @@ from infer_jax.specs import (
 )
 
 
-def _none() -> None:
-    return None
-
-
 @spec
 class Halves(Spec):
     """M instances that run attention and N that run the feedforward layers, in micro-batches."""
@@ -53,7 +49,7 @@ class AttentionFeedforward(Wrapper):
 
     target: Estimator = part("the estimator of both pools")
     feedforward_hardware: Hardware | None = part(
-        "what the feedforward pool runs on; none: the same", default_factory=_none
+        "what the feedforward pool runs on; none: the same", default_factory=lambda: None
     )
     hop: Array = number("latency of a transfer", unit="s", kind="time", default=0.0)
     link_share: Array = number(

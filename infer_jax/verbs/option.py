@@ -255,10 +255,8 @@ def option_of(annotation: object) -> Option | None:
 
 def kind_of(annotation: object) -> ValueKind | None:
     """The kind of value that an annotation declares, by itself or of its option."""
-    if option := option_of(annotation):
-        return option.kind
-    kinds = get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
-    return next(iter(kinds), None)
+    declared = get_args(annotation)[1:] if get_origin(annotation) is Annotated else (None,)
+    return declared[0].kind if isinstance(declared[0], Option) else declared[0]
 
 
 def type_of(annotation: object) -> object:

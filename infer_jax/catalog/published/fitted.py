@@ -72,10 +72,6 @@ class Measured(NamedTuple):
     own: dict[str, tuple[str, ...]]
     weights: dict[str, dict[str, dict[str, int]]]
 
-    def models_of(self, system: str) -> tuple[str, ...]:
-        """The models whose rows a system's coefficients were fitted to."""
-        return self.own.get(system, self.models)
-
 
 @cache
 def serving_coefficients() -> dict[str, Fitted]:
