@@ -62,16 +62,16 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 9_769,
-    "lines of code of the front without what stands apart": 7_025,
-    "lines of code of the package": 41_285,
-    "lines of code of the package without what stands apart": 34_766,
+    "lines of code of the front": 9_767,
+    "lines of code of the front without what stands apart": 7_023,
+    "lines of code of the package": 41_280,
+    "lines of code of the package without what stands apart": 34_761,
     "lines of code of kernels": 551,
     "lines of code of launch and measure": 791,
     "lines of code of chips": 2_065,
     "lines of code of fleets": 3_112,
-    "lines of the package": 72_066,
-    "lines of the package without what stands apart": 60_507,
+    "lines of the package": 72_056,
+    "lines of the package without what stands apart": 60_497,
     "files of the package": 415,
     "files of the package without what stands apart": 337,
     "lines of experiments": 11_700,
@@ -81,7 +81,7 @@ LIMITS = {
     "functions and classes with bare names": 13,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 51,
-    "functions that ij.plan runs through": 241,
+    "functions that ij.plan runs through": 238,
 }
 PLAN = """
 import sys
