@@ -141,7 +141,6 @@ def trust(
     trusted = Trust(name, system.name, head, engine, rows, age_deviation=estimator.age_deviation)
     if source := _unchecked_source(engine, system, bool(engines)):
         return trusted._replace(says=f"{head}{source}, whose errors are not known.")
-    # AMD's generations are fitted to their own rows alone
     measured = serving_measured()
     new_model = model not in measured.own.get(system.name, measured.models)
     amd = estimator.generation_name.startswith("cdna")
