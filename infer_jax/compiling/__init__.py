@@ -1,6 +1,7 @@
 """Programs that run once or over few rows: compiled quickly, kept for the next process."""
 
 from infer_jax.compiling.programs import (
+    BRISK as BRISK,
     MANY as MANY,
     QUICK as QUICK,
     SLOPES as SLOPES,

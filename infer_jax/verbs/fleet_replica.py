@@ -9,7 +9,7 @@ from jax import Array
 
 from infer_jax.arrivals import Traffic
 from infer_jax.arrivals.traffic import quantile
-from infer_jax.compiling import SOME, once
+from infer_jax.compiling import BRISK, once
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import Deployment, ServerEstimate, shape
 from infer_jax.fleets import Lifecycle, Replica, ServiceLimits, ramp, steps_of, surges, tabulate
@@ -162,17 +162,18 @@ def find_replica(
     check_split(arch, layout)
     rows, models = degrees([layout], np.zeros(POINTS, int)), (once(shape, arch), None)
     server = PlannedServer(serving, models, setup.hardware, traffic.workload(1.0), Deployment.of())
+    # a dozen answers, for which code optimised a little wins its compilation back
     answers = list[ServerEstimate]()
 
     def estimate(rate: np.ndarray, variability: np.ndarray) -> ServerEstimate:
-        answers.append(once(varied_estimates, server, rows, rate, variability, points=SOME))
+        answers.append(once(varied_estimates, server, rows, rate, variability, options=BRISK))
         return answers[-1]
 
     with busy("evaluating a replica at every load"):
         # one token each: what prompts alone would be, in as many rows so that one program does
         first = traffic.with_(outputs=np.ones_like(traffic.outputs)).workload(1.0)
         rate = np.full(POINTS, IDLE), np.ones(POINTS)
-        alone = once(varied_estimates, server._replace(work=first), rows, *rate, points=SOME)
+        alone = once(varied_estimates, server._replace(work=first), rows, *rate, options=BRISK)
         numbers = float(traffic.variability), capacity_of(alone), traffic.output_variation
         replica = tabulate(estimate, setup.hardware, *numbers, copies)
     memory = answers[0].decode.limits["memory"]

@@ -75,7 +75,7 @@ def test_idle_replicas_work_while_the_traffic_needs_fewer():
 
 def test_replicas_that_serve_take_as_much_more_as_keeps_the_limits(tmp_path, monkeypatch):
     """Of equal requests: what replicas carry, as ``fleet`` says it, less what comes."""
-    monkeypatch.setattr(fleet_policies, "LANES", 8)  # which policy is best is not asked
+    monkeypatch.setattr(fleet_policies, "LANES", 6)  # which policy is best is not asked
     place = tmp_path / "traffic.toml"
     tokens = ", ".join(["300"] * 16)
     place.write_text(

@@ -50,6 +50,7 @@ def run(policy, rates, first, life=None, seconds=SECONDS):
 
 course_of = jax.jit(run)
 outcome_of = jax.jit(partial(outcome, DEPTH, 20))
+lanes_of = jax.jit(partial(lanes, DEPTH, 20))
 
 
 def random_rates(draw, steps=40):
@@ -182,11 +183,11 @@ def test_pools_of_one_kind_are_one_pool():
     """Three replicas in a pool and two beside it, under a rate that goes up beyond them."""
     rates = np.r_[np.linspace(1.0, 12.0, 60), np.linspace(12.0, 1.0, 60)]
     given = conditions(rates, 3.0)
-    alone = outcome(DEPTH, 20, Schedule.of().replace(replicas=jnp.full(120, 5.0)),
-                    given._replace(first=jnp.asarray(5.0)))  # fmt: skip
+    alone = outcome_of(Schedule.of().replace(replicas=jnp.full(120, 5.0)),
+                       given._replace(first=jnp.asarray(5.0)))  # fmt: skip
     beside = (FixedPool(given.replica, given.life, jnp.full(120, 2.0)),)
     policy = Schedule.of().replace(replicas=jnp.full(120, 3.0))
-    both = outcome(DEPTH, 20, policy, given._replace(beside=beside))
+    both = outcome_of(policy, given._replace(beside=beside))
     for name in ("cost", "goodput", "shares", "ttft", "ttft_band", "tpot"):
         for x, y in zip(*(jax.tree.leaves(getattr(z, name)) for z in (alone, both)), strict=True):
             np.testing.assert_allclose(x, y, rtol=1e-9)
@@ -200,7 +201,7 @@ def test_each_pool_gets_requests_by_what_it_serves_and_none_where_it_has_no_repl
     small = exponential_replica(servers=2, mu=0.5)
     beside = FixedPool(small, Lifecycle.of(start_delay=30.0), jnp.asarray(wanted))
     given = conditions(rates, 2.0)._replace(beside=(beside,))
-    found = outcome(DEPTH, 20, Horizontal.of(target=2.0), given)
+    found = outcome_of(Horizontal.of(target=2.0), given)
     first, other = found.courses
     np.testing.assert_allclose(first.rate + other.rate, rates, rtol=1e-12)
     each = [float(x.planned_rate(given.limits)) for x in (given.replica, small)]
@@ -210,7 +211,7 @@ def test_each_pool_gets_requests_by_what_it_serves_and_none_where_it_has_no_repl
     assert np.count_nonzero(other.ready) == 38  # 30 s later than they are wanted
     assert np.all(np.isfinite(np.concatenate([np.ravel(x) for x in jax.tree.leaves(found)])))
     stacked = jax.tree.map(lambda x: jnp.asarray(x)[None], Horizontal.of(target=2.0))
-    usd, worst, wanted = lanes(DEPTH, 20, stacked, given)
+    usd, worst, wanted = lanes_of(stacked, given)
     np.testing.assert_array_equal(wanted[0], first.wanted)
     assert float(usd[0]) == pytest.approx(float(found.cost.usd), rel=1e-12)
     assert float(worst[0]) == pytest.approx(float(jnp.min(found.shares)), rel=1e-12)
@@ -250,7 +251,7 @@ def test_the_band_of_ttft_is_that_of_steady_traffic_with_three_errors_less_and_m
     given = conditions(np.full(240, rate), copies)._replace(seconds=jnp.asarray(hour / 240))
     given = given._replace(limits=given.limits.with_(goodput=0.95))
     policy = Schedule.of().replace(replicas=jnp.full(240, copies))
-    low, high = outcome(DEPTH, 240, policy, given).ttft_band[:, 0]
+    low, high = jax.jit(partial(outcome, DEPTH, 240))(policy, given).ttft_band[:, 0]
     count, level = int(rate * hour), 1.0 - 2.0 * float(ndtr(-3.0))
     share = binomtest(round(0.95 * count), count).proportion_ci(level, method="wilson")
     error = 3.0 * np.sqrt(2.0 * rate * 300.0) / 300.0  # of Poisson arrivals with exponential work
@@ -270,9 +271,9 @@ def test_the_band_without_requests_is_finite_and_so_is_its_gradient():
     def ends(rates):
         return jnp.sum(outcome(DEPTH, 20, policy, conditions(rates, 2.0)).ttft_band)
 
-    value, slope = jax.value_and_grad(ends)(jnp.asarray(rates))
+    value, slope = jax.jit(jax.value_and_grad(ends))(jnp.asarray(rates))
     assert np.isfinite(value) and np.all(np.isfinite(slope)) and np.any(slope != 0.0)
-    low, high = outcome(DEPTH, 20, policy, conditions(rates, 2.0)).ttft_band
+    low, high = outcome_of(policy, conditions(rates, 2.0)).ttft_band
     assert np.all(low > 0.0) and np.all(low < high)
 
 
