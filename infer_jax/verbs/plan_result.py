@@ -333,7 +333,6 @@ class PlanResult(FigureResult):
 def _without_pools(system: PlanSystem) -> str:
     """Why no plan has two pools: the engine starts none, or none fit."""
     starter, name = system.starter, system.side.name
-    why = starter.obstacle(ONE_GPU, "prefill") if starter(ONE_GPU) else ""
-    if why and not starter(ONE_GPU, "prefill"):
-        return f"No two pools of {name} are tried: {why}."
+    if starter(ONE_GPU) and not starter(ONE_GPU, "prefill"):
+        return f"No two pools of {name} are tried: {starter.obstacle(ONE_GPU, 'prefill')}."
     return f"No two pools of {name} fit what is asked."

@@ -18,12 +18,10 @@ from infer_jax.catalog.published.fitted import (
     unseen_errors as unseen_errors,
     widen_bands as widen_bands,
 )
-from infer_jax.catalog.published.papers import (
+from infer_jax.catalog.published.tables import (
+    MicroBenchmark as MicroBenchmark,
     economics_hardware as economics_hardware,
     economics_model as economics_model,
     kernels_constants as kernels_constants,
-)
-from infer_jax.catalog.published.tables import (
-    MicroBenchmark as MicroBenchmark,
     measured_rates as measured_rates,
 )
