@@ -8,8 +8,7 @@ each is evaluated at every draw of the coefficients until enough plans reach the
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
-from itertools import product
+from functools import cached_property
 from statistics import NormalDist
 
 import jax.numpy as jnp
@@ -28,7 +27,7 @@ from infer_jax.planning.choice import (
     Requirements,
     front,
 )
-from infer_jax.planning.instances import Rows, instance_rows
+from infer_jax.planning.instances import InstanceTable
 from infer_jax.planning.layout import Column, Layout, largest, layouts
 from infer_jax.planning.pools import pool_plans
 from infer_jax.planning.pricing import PricedTable, choices, first_of_each, priced, worst_of
@@ -51,24 +50,21 @@ Legal = list[list[Layout]]  # of an instance on each system
 
 
 def _usual_first(
-    space: PlanSpace, plans: Callable[[PlanSpace, Legal, Callable[[], Rows]], PlanCandidates]
+    space: PlanSpace, find: Callable[[PlanSpace, Legal, InstanceTable], PlanCandidates]
 ) -> PlanCandidates:
-    """Plans within the usual TTFT where no limit of it is given and any keeps it; else all.
-
-    Rows of instances are evaluated once for both.
-    """
+    """Plans within the usual TTFT where no limit of it is given and any keeps it; else all."""
     legal, limits = legal_layouts(space), space.requirements
-    rows = cache(lambda: instance_rows(space, instance_layouts(space, legal[0])))
+    instances = InstanceTable(space, legal[0])
     if limits.usual_ttft and not limits.ttft < float("inf"):
         usual = space._replace(requirements=replace(limits, ttft=USUAL_TTFT))
-        candidates = plans(usual, legal, rows)
+        candidates = find(usual, legal, instances)
         if candidates.met:
             return candidates._replace(usual=True)
-    return plans(space, legal, rows)
+    return find(space, legal, instances)
 
 
-def _plans_within(space: PlanSpace, legal: Legal, rows: Callable[[], Rows]) -> PlanCandidates:
-    """Plans within the limits; ``rows``: of instances, which are evaluated once for all limits."""
+def _plans_within(space: PlanSpace, legal: Legal, instances: InstanceTable) -> PlanCandidates:
+    """Plans within the limits."""
     candidates, pair = PlanCandidates([], [], 0), None
     # programs of one mode compile while those of the other are traced
     with ThreadPoolExecutor() as executor:
@@ -76,9 +72,9 @@ def _plans_within(space: PlanSpace, legal: Legal, rows: Callable[[], Rows]) -> P
             mean = space._replace(work=space.work.replace(lengths=()))
             pair = executor.submit(in_same_precision(pool_plans), mean, pool_layouts(space, legal))
         if "aggregated" in space.modes:
-            table = rows()(space.requirements, space.top)
-            plans = choices(table, space.requirements, space.top)
-            candidates = PlanCandidates(*plans, configurations=len(table.batch))
+            table = instances.within(space.requirements, space.top)
+            met, missed = choices(table, space.requirements, space.top)
+            candidates = PlanCandidates(met, missed, configurations=len(table.batch))
         if pair is None:
             return candidates
         pairs = pair.result()
@@ -107,13 +103,6 @@ def legal_layouts(space: PlanSpace) -> Legal:
     return legal
 
 
-def instance_layouts(space: PlanSpace, legal: list[Layout]) -> list[Layout]:
-    """The layouts of instances of one kind, with every chunk and number of drafts."""
-    extras = product(space.chunks, space.drafts)
-    varied = [x._replace(chunk=chunk, drafts=drafts) for chunk, drafts in extras for x in legal]
-    return space.sides[0].startable(varied)
-
-
 def pool_layouts(space: PlanSpace, legal: Legal) -> tuple[list[Layout], list[Layout]]:
     """The layouts of instances that prefill, and of those that decode, with their drafts."""
     drafting = [x._replace(drafts=n) for n in dict.fromkeys(space.drafts) for x in legal[-1]]
@@ -137,10 +126,10 @@ def confident_plans(space: PlanSpace, posterior: Posterior, confidence: float) -
     Else the most probable ones. The rest is as in ``search``.
     """
 
-    def plans(space: PlanSpace, legal: Legal, rows: Callable[[], Rows]) -> PlanCandidates:
-        return _Search(space, legal, rows, posterior, confidence).answer()
+    def find(space: PlanSpace, legal: Legal, instances: InstanceTable) -> PlanCandidates:
+        return _Search(space, legal, instances, posterior, confidence).answer()
 
-    return _usual_first(space, plans)
+    return _usual_first(space, find)
 
 
 def tighten_limits(
@@ -166,11 +155,11 @@ def tighten_limits(
 
 @dataclass
 class _Search:
-    """One search within limits; ``rows``: of instances, which are evaluated once for all limits."""
+    """One search within limits."""
 
     space: PlanSpace
     legal: Legal
-    rows: Callable[[], Rows]
+    instances: InstanceTable
     posterior: Posterior
     confidence: float
     configurations: int = 0
@@ -204,7 +193,7 @@ class _Search:
         """The rows within limits, for ``count`` plans; None where only pools are tried."""
         if "aggregated" not in self.space.modes:
             return None
-        table = self.rows()(limits, count)
+        table = self.instances.within(limits, count)
         self.configurations = len(table.batch)
         return priced(table, limits)
 

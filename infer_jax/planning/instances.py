@@ -4,7 +4,9 @@ One compiled program evaluates all rows of a table.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
 from typing import NamedTuple, TypeVar
 
 import jax
@@ -32,8 +34,6 @@ IDLE = 1e-6  # requests/s of an instance whose requests never meet
 LEAP, SECTIONS = 64.0, 3  # numbers of replicas tried at once, over a factor of at most LEAP
 SPARE = (1.0, 1.05, 1.1, 1.2, 1.35, 1.5, 2.0, 3.0)  # of a frontier, over the fewest there can be
 Answer = TypeVar("Answer")
-# the rows of a table that are evaluated for limits and a number of plans to find
-Rows = Callable[[Requirements, int], LayoutEstimates]
 
 
 def batches() -> Column:
@@ -122,12 +122,41 @@ def varied_estimates(
     return jax.vmap(estimate)(degrees, rate, variability)
 
 
-def instance_rows(space: PlanSpace, legal: list[Layout]) -> Rows:
-    """Every layout at every batch, or with the replicas that share the load or keep the limits."""
-    if space.requirements.rate is not None:
-        return OpenLoop(space, legal).table
-    rows = table(space, legal)
-    return lambda limits, count: rows
+@dataclass(frozen=True)
+class InstanceTable:
+    """Instances of one kind: each row is evaluated when first needed, once for all limits.
+
+    ``legal``: the layouts that an engine runs; each is tried with every chunk and number of drafts.
+    """
+
+    space: PlanSpace
+    legal: list[Layout]
+
+    def within(self, limits: Requirements, count: int) -> LayoutEstimates:
+        """Rows among which are the ``count`` cheapest plans within limits.
+
+        Every layout at every batch, or with the replicas that share the load or keep the limits.
+        """
+        if self.space.requirements.rate is not None:
+            return self._open_loop.table(limits, count)
+        return self._every_batch
+
+    @cached_property
+    def layouts(self) -> list[Layout]:
+        """The layouts that can be started."""
+        extras = product(self.space.chunks, self.space.drafts)
+        varied = [
+            x._replace(chunk=chunk, drafts=drafts) for chunk, drafts in extras for x in self.legal
+        ]
+        return self.space.sides[0].startable(varied)
+
+    @cached_property
+    def _every_batch(self) -> LayoutEstimates:
+        return table(self.space, self.layouts)
+
+    @cached_property
+    def _open_loop(self) -> "OpenLoop":
+        return OpenLoop(self.space, self.layouts)
 
 
 def table(space: PlanSpace, legal: Sequence[Layout]) -> LayoutEstimates:
