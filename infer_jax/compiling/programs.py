@@ -262,18 +262,18 @@ def once(
 def strengthen(tree: T) -> T:
     """The same with NumPy's numbers for Python's and JAX's weak ones, which are other programs.
 
-    As it is where numbers of 32 bits stand beside them, to which weak ones adapt.
+    As it is where numbers of other precision stand beside them, to which weak ones adapt.
 
     >>> strengthen((2.0, np.ones(1)))
     (array(2.), array([1.]))
     """
 
     def strong(x: Any) -> Any:
-        return np.asarray(x) if isinstance(x, float) or getattr(x, "weak_type", False) else x
+        weak = getattr(x, "weak_type", False) and x.dtype == np.float64
+        return np.asarray(x) if weak or isinstance(x, float) else x
 
-    if any(getattr(x, "dtype", None) == np.float32 for x in jax.tree.leaves(tree)):
-        return tree
-    return jax.tree.map(strong, tree)
+    kinds = {x.dtype for x in jax.tree.leaves(tree) if hasattr(x, "dtype")} - {np.dtype(float)}
+    return jax.tree.map(strong, tree) if all(x.kind in "biu" for x in kinds) else tree
 
 
 def in_same_precision(function: Callable[P, T]) -> Callable[P, T]:

@@ -171,7 +171,7 @@ class Packages(NamedTuple):
     """Images, packages and commands around an engine's servers; the defaults suit any engine.
 
     ``images``: container image by maker of the GPU, ``{}`` standing for the engine's version;
-    ``package``: that pip installs, of the release that the image for NVIDIA has; ``client``: that
+    ``package``: that pip installs, of the same release as the image for NVIDIA; ``client``: that
     measures it, of those in ``templates/bench.sh``.
 
     ``router``: the router's package with its version, "" where nginx spreads the requests;

@@ -30,7 +30,7 @@ def _of(file: str, constructor: str) -> Callable[[], Estimator]:
 
 
 def _measured(engine: str) -> str:
-    """Whether an engine's own servers were measured, or which engine's coefficients it has."""
+    """That an engine's own servers were measured, or whose coefficients it has, in words."""
     other = fitted_engine(engine)
     return (
         "as measured"

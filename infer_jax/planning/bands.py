@@ -1,7 +1,7 @@
 """How far measured servers are from the times of a plan: bands, and the odds of limits.
 
-The odds of one plan are of its bands; those of many, with what they share, of every plan at every
-draw of the coefficients, in one program.
+The odds of one plan follow from its bands. Those of many plans, whose errors are partly shared, are
+of every plan at every draw of the coefficients, in one program.
 """
 
 from collections.abc import Callable, Mapping, Sequence

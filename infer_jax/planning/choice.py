@@ -90,9 +90,9 @@ class Side(NamedTuple):
     starts: Callable[[Layout, str], bool] | None = None
 
     def startable(self, legal: list[Layout], role: str = "") -> list[Layout]:
-        """The layouts that the engine starts in a role: every legal one where it has no say.
+        """The layouts that the engine starts in a role.
 
-        That is where it starts none of them even as instances of one kind, so not on this chip.
+        Every legal one where it starts no instance of one kind either: not on this chip.
         """
         starts = self.starts
         if starts is None:

@@ -28,13 +28,14 @@ from infer_jax.replays.cluster import (
 )
 from infer_jax.replays.decode_run import Rows, StepTime, decode_run, steps_until
 from infer_jax.replays.log import RoutedLog
-from infer_jax.replays.loops import serve_by
+from infer_jax.replays.loops import entries_or_turns, serve_by
 from infer_jax.replays.requests import FAR_FUTURE, Requests
 from infer_jax.replays.rules import Rules
 from infer_jax.replays.server import Server
 from infer_jax.replays.state import State, put
 
 
+@entries_or_turns
 def replay_copies(
     step: StepTime,
     rules: Rules,

@@ -46,6 +46,11 @@ class Log(NamedTuple):
     cached: Int[Array, " n"] | None = None  # prompt tokens that were found in a prefix cache
 
     @property
+    def turns(self) -> Int[Array, ""]:
+        """``entries``, by its old name."""
+        return self.entries
+
+    @property
     def there(self) -> Bool[Array, " n"]:
         """Which entries are requests."""
         return jnp.arange(self.arrival.shape[-1]) < self.count

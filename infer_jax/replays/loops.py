@@ -1,7 +1,9 @@
 """Replays a server, from arrays or from plain numbers: of one server, or of many at once."""
 
+import warnings
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -20,8 +22,23 @@ from infer_jax.replays.state import State
 
 T = TypeVar("T")
 AnyLog = TypeVar("AnyLog", Log, RoutedLog)
+P = ParamSpec("P")
 
 
+def entries_or_turns(function: Callable[P, T]) -> Callable[P, T]:
+    """``function``, which still takes its ``entries`` by their old name, ``turns``."""
+
+    @wraps(function)
+    def renamed(*args: P.args, **options: P.kwargs) -> T:
+        if "turns" in options:
+            warnings.warn("turns is now entries", DeprecationWarning, stacklevel=2)
+            options["entries"] = options.pop("turns")
+        return function(*args, **options)
+
+    return renamed
+
+
+@entries_or_turns
 def replay(
     step: StepTime,
     rules: Rules,
@@ -128,6 +145,7 @@ def lanes(
     )
 
 
+@entries_or_turns
 def side_by_side(
     step: StepTime,
     rules: Rules,

@@ -16,7 +16,7 @@ from infer_jax.errors import InputError
 from infer_jax.replays.cluster import BY_LOAD, QueueLoad, ServerGroup, ServerStates, check_servers
 from infer_jax.replays.decode_run import LONGEST, Rows, StepTime, decode_run, run_time, steps_until
 from infer_jax.replays.log import RoutedLog
-from infer_jax.replays.loops import serve_by
+from infer_jax.replays.loops import entries_or_turns, serve_by
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.rules import Rules
 from infer_jax.replays.server import ComposedPass, PassRun, RunLength
@@ -35,6 +35,7 @@ class SharedStep(NamedTuple):
     common: Callable[..., Array]
 
 
+@entries_or_turns
 def replay_ranks(
     step: SharedStep,
     rules: Rules,

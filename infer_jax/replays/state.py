@@ -40,6 +40,11 @@ class Path(NamedTuple):
     fetching: Float[Array, " t"] | None = None  # s for which passes wait for blocks of the host
     server: Int[Array, " t"] | None = None  # of several
 
+    @property
+    def jump(self) -> Int[Array, " t"]:
+        """``woken_by``, by its old name."""
+        return self.woken_by
+
 
 class Clock(NamedTuple):
     """The time, and what happened until then."""

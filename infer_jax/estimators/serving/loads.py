@@ -33,7 +33,7 @@ from infer_jax.typed_jax import jit, trees
 def admission_passes(ctx: Context) -> Array:
     """Passes between the end of the running one and the first that can feed an arrival.
 
-    Those that an engine has queued, and half of those between two looks at its arrivals.
+    Those that an engine has queued, and half of those between two polls for arrivals.
     """
     return ctx.engine.ahead + (ctx.plan.polling - 1.0) / 2.0
 
@@ -114,7 +114,8 @@ def closed_loop(ctx: Context, work: ServingWorkload) -> ServerEstimate:
 
     # equal requests before any decode arrive all at once, so that nobody waits for a decode pass
     waits = jnp.where(equal & prefill_first, 0.0, 1.0)
-    phase, ahead = waits * engine.phase, waits * admission_passes(ctx)
+    # of a pipeline, passes of one stage each
+    phase, ahead = (waits * x / plan.pp for x in (engine.phase, admission_passes(ctx)))
     share = jnp.minimum(prompt.decoding * (group - 1.0) * tokens / (later * together), 1.0)
     until, in_prompts = interference.admission_wait(
         group, share, step, together * joining, phase, ahead, equal
@@ -176,7 +177,8 @@ def closed_ttft_terms(ctx: Context, loop: Loop, work: ServingWorkload) -> pass_t
     cached = memory.cache_bytes(ctx, loop.lengths.prefix)
     first, equal = ctx.engine.prefill_first > 0.5, work.fixed > 0.5
     decoding = jnp.where(first, 0.0, prompt.chunks * loop.step)
-    longer = jnp.maximum(joining + decoding - own, 0.0)
+    # its own prompt goes through every stage, that of another one delays by its time in one
+    longer = jnp.maximum(ctx.plan.pp * joining + decoding - own, 0.0)
     wave = interference.first_wave(loop.group, joining + decoding / loop.together, work.waves)
     terms = {
         **loop.passes.alone.terms,
@@ -213,11 +215,11 @@ def group_of(ctx: Context, work: ServingWorkload, lengths: RequestTokens) -> Att
     server = scheduling.ServerLimits(
         budget=budget,
         # a pass has room for the tokens of each request that decodes
-        slots=jnp.minimum(memory.slots(ctx), budget / fed),
+        slots=jnp.minimum(memory.slots(ctx), ctx.plan.pp * budget / fed),
         cache=jnp.maximum(capacity.held, 1.0 / ctx.plan.attention_dp) * tokens,
         reserved=ctx.engine.held_output,
         prompts_first=ctx.engine.prefill_first,
-        phase=ctx.engine.phase,
+        phase=ctx.engine.phase / ctx.plan.pp,
         fed=fed,
         stages=ctx.plan.pp,
     )
@@ -244,7 +246,8 @@ def open_loop(ctx: Context, work: ServingWorkload, arrivals: Arrivals) -> Server
     # a prompt shares its pass with those that came in the one before it
     prompts = lengths.fresh * (1.0 + loaded.rate * loaded.following)
     fed = decoding * group.server.fed
-    together = jnp.minimum(prompts, jnp.maximum(group.server.budget - fed, 1.0))
+    room = jnp.maximum(ctx.plan.pp * group.server.budget - fed, 1.0)
+    together = jnp.minimum(prompts, room)
     tokens = lengths.fresh, lengths.prefix, None, together
     cost = passes(ctx, decoding, group.context, *tokens)
     cached = memory.cache_bytes(ctx, lengths.prefix)
@@ -295,10 +298,11 @@ def open_ttft_terms(
     alone = cost.alone.scaled(jnp.minimum(seconds / cost.alone.time, 1.0))
     own = {
         **alone.terms,
-        "beside decodes": seconds - alone.time,
+        "beside decodes": busy * (seconds - alone.time),
         "fetch": fetch(ctx, work, cached, cost.alone.time),
         **ctx.coefficients.arrival_terms(ctx.engine, ctx.plan),
-        "admission": admission * step,
+        # of a pipeline, passes of one stage each
+        "admission": admission * step / ctx.plan.pp,
     }
     own = {name: x * ctx.coefficients.first_factor for name, x in own.items()}
     own["admission"] = own["admission"] + loaded.step_wait

@@ -1,7 +1,7 @@
 """Latency and throughput of requests in a server with continuous batching.
 
-Every step feeds one token of each decoding request and, with what is left of its token budget,
-chunks of prompts in the order of arrival. The law of the server is one function,
+Every step feeds one token of each decoding request, and its drafts, and with what is left of its
+token budget chunks of prompts in the order of arrival. The law of the server is one function,
 
     step(decoding, prompts, new, cached) -> seconds
 

@@ -75,7 +75,7 @@ class Paces(NamedTuple):
 
     own: Array  # in the steps of one's own prompt, by kind
     wait: Array  # in the steps of prompts before it
-    step: Array  # of a decode step, with what prompts add to it
+    step_time: Array  # of a decode step, with what prompts add to it
     slowest: Array  # of a step that is full of prompts
 
 
@@ -120,13 +120,16 @@ def closed_loop(
     run, waiting, varied = admit(concurrency, server, held)
     c = cycle(step, kinds, server, run, lockstep(kinds) if together is None else together)
     plain, met, rate = c.plain, c.met, run / c.cycle
-    decodes, (own, wait, mean, slowest) = kinds.mean(kinds.decode_steps), paces(kinds, server, c)
+    decodes, (own, wait, step_time, slowest) = (
+        kinds.mean(kinds.decode_steps),
+        paces(kinds, server, c),
+    )
     queued = waiting / rate
     ttft = queued + wait + kinds.mean(own)
     # waits vary with the prompts ahead and with how many requests wait, and for how long
     variance = (slowest / plain.room) ** 2 * met.variance + (varied + waiting) / rate**2
     tail = exponential_tail(queued + wait, variance)
-    latency = ttft + mean * decodes
+    latency = ttft + step_time * decodes
     return MeanService(
         rate=rate,
         capacity=rate * limit / run,
@@ -140,9 +143,9 @@ def closed_loop(
         step_wait=jnp.zeros_like(wait),
         queue_wait=wait,
         own=kinds.mean(own),
-        tpot=mean / kinds.gain,
+        tpot=step_time / kinds.gain,
         tpot_with_first=latency / kinds.mean(kinds.output),
-        following=mean,
+        following=step_time,
         latency=latency,
     )
 
@@ -173,7 +176,7 @@ def backlog(plain: PlainStep, kinds: Kinds, coming: Array, run: Array, together:
     before = scale * kept + half
     variance = (2.0 - kept) * kept * scale**2 + 0.5 * others * second
     # no more can wait than are in flight: their number varies as that of those that decode
-    decoding = coming * kinds.mean(kinds.decode_steps)
+    decoding = coming * jnp.maximum(kinds.mean(kinds.output) - 1.0, 0.0) / kinds.gain
     most = decoding * mean**2 + rest * kinds.variance(kinds.fresh)
     variance = variance / (1.0 + variance / jnp.maximum(most, 1.0))
 
@@ -209,7 +212,7 @@ def convoy(plain: PlainStep, kinds: Kinds, run: Array, bound: Array) -> Array:
 
     Who finishes is replaced, and its prompt is fed behind the one that finished before it: the
     prompts of ``run`` requests follow each other without a gap, n I tokens in E = ceil(n I / room)
-    steps, full but for the last. A period has O - 1 + chunks steps (the first prompt has none
+    steps, full but for the last. A period has D + chunks steps (the first prompt has none
     before it), so that every first token takes chunks steps, chunks room - I of others in them; the
     one that ends in the last step misses E room - n I of those. With more prompts than a
     period has steps for (``bound``), no step is left that is not full. The slope is that between

@@ -18,9 +18,7 @@ class Kinds(NamedTuple):
     fresh: Array  # prompt tokens to compute, at least 1
     cached: Array  # prompt tokens found in the cache
     output: Array
-    gain: Array | float = (
-        1.0  # output tokens of a decode step, more than 1 where tokens are drafted
-    )
+    gain: Array | float = 1.0  # output tokens of a decode step; more than 1 with drafts
 
     @property
     def decode_steps(self) -> Array:
@@ -43,7 +41,7 @@ class Kinds(NamedTuple):
 class ServerLimits(NamedTuple):
     """The limits of a server: slots, cache and tokens per step."""
 
-    budget: Array  # tokens fed in one step
+    budget: Array  # tokens fed in one step, by each stage of a pipeline
     slots: Array  # requests running at once
     cache: Array  # tokens of cache
     reserved: Array | float = 1.0  # share of the output whose cache is taken from the start
@@ -135,15 +133,17 @@ class PlainStep(NamedTuple):
     """A step that only decodes, and what it leaves to prompts."""
 
     time: Array  # seconds
-    room: Array  # prompt tokens that it could feed besides
+    room: Array  # prompt tokens that it could feed besides, in all stages
     chunks: Array  # steps that a prompt of each kind takes on its own
 
 
 def plain_step(step: Step, kinds: Kinds, server: ServerLimits, decoding: Array) -> PlainStep:
     """The step of a server in which ``decoding`` requests are past their first token."""
     zero, one = jnp.asarray(0.0), jnp.asarray(1.0)
-    room = jnp.maximum(server.budget - decoding * server.fed, 1.0)
-    return PlainStep(step(decoding, zero, one, zero), room, jnp.ceil(kinds.fresh / room))
+    room = jnp.maximum(server.stages * server.budget - decoding * server.fed, 1.0)
+    return PlainStep(
+        step(decoding, zero, one, zero), room, jnp.ceil(kinds.fresh * server.stages / room)
+    )
 
 
 def added_time(step: Step, kinds: Kinds, decoding: Array, plain: PlainStep, beside: Array) -> Array:

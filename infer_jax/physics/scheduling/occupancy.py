@@ -138,7 +138,7 @@ def loops(step: Step, kinds: Kinds, server: ServerLimits, most: Array) -> Loops:
         c = cycle(step, kinds, server, running, apart)
         decode_steps = kinds.mean(kinds.decode_steps)
         decoding = c.coming * decode_steps
-        decode_time = decode_steps * paces(kinds, server, c).step
+        decode_time = decode_steps * paces(kinds, server, c).step_time
         seen = jnp.maximum(decoding + 1.0 - decoding / running, 1.0)
         own = step(seen, jnp.asarray(0.0), jnp.asarray(1.0), jnp.asarray(0.0))
         return Loops(running, running * decode_time / c.cycle, running / c.cycle, own)

@@ -54,7 +54,7 @@ class Mix(NamedTuple):
     step: Array  # the part of it that is for the running step
     variance: Array
     decode_time: Array  # mean time from the first token to the last
-    decode_step: Array  # mean over requests of that time per step
+    step_time: Array  # mean over requests of that time per step
     following: Array  # mean time of the step after the one that an arrival finds running
 
 
@@ -102,15 +102,15 @@ def mix(
     slots = jnp.minimum(server.slots, memory(kinds, server).limit)
     halted = halted * jnp.minimum(slots / (rate * kinds.mean(halted)), 1.0)
     decode_time = jnp.where(first, halted, decode_time)
-    mean = kinds.mean(decode_time / kinds.decode_steps)
+    step_time = kinds.mean(decode_time / kinds.decode_steps)
     return Mix(
         own=prompts.own,
         wait=waits.gate + waits.queue,
         step=waits.residual,
         variance=waits.variance,
         decode_time=kinds.mean(decode_time),
-        decode_step=mean,
-        following=jnp.where(first, halts.following, mean),
+        step_time=step_time,
+        following=jnp.where(first, halts.following, step_time),
     )
 
 
@@ -210,8 +210,8 @@ def _finds_a_step(kinds: Kinds, plain: PlainStep, decoding: Array, p: Prompts) -
 def _gated_variance(kinds: Kinds, server: ServerLimits, p: Prompts) -> Array:
     """Variance of the wait where a step feeds whole prompts, all that came during the one before.
 
-    After a step of l seconds the next is base + the cost of its prompts, whose k-th cumulant is
-    r E[cost^k] l, r the rate. Variance V and third central moment M of steps are therefore
+    After a step of l seconds the next takes a plain one's time and the cost of its prompts, whose
+    k-th cumulant is r E[cost^k] l, r the rate. So variance V and third central moment M of steps:
 
         V = r c2 L / (1 - u^2),  M = (r c3 L + 3 u r c2 V) / (1 - u^3),  u = r c1.
 
@@ -278,7 +278,7 @@ def _halts(
     A step of prompts takes L = L(x / (1 - e^-x)), of x = rate L prompts that are expected while the
     one before it runs, at least one. Such steps follow each other until nobody comes during one,
     e^x of them in the mean, and at most as many as fill the slots. They begin where anybody came
-    during a decode step of ``base`` seconds.
+    during a plain step.
     """
     fresh = kinds.mean(kinds.fresh)
 
@@ -322,7 +322,7 @@ def open_loop(
     # where slots are short, only prompts that hold a slot delay the decoding requests
     apart = there.decoding / (finished * m.decode_time)
     fewer = jnp.exp(there.taken / (there.taken + FEW) * jnp.log(apart))
-    mean, decode_time = jnp.maximum(m.decode_step * fewer, there.base), m.decode_time * fewer
+    step_time, decode_time = jnp.maximum(m.step_time * fewer, there.base), m.decode_time * fewer
     # in a burst, the wait for a slot and the wait for the prompts of that burst overlap
     drain = there.queued / jnp.maximum(there.taken, 1e-12)
     burst = 1.0 - 1.0 / jnp.maximum(variability, 1.0)
@@ -354,8 +354,8 @@ def open_loop(
         step_wait=running_step,
         queue_wait=wait - running_step,
         own=own,
-        tpot=mean / kinds.gain,
-        following=m.following * mean / m.decode_step,
+        tpot=step_time / kinds.gain,
+        following=m.following * step_time / m.step_time,
         tpot_with_first=latency / kinds.mean(kinds.output),
         latency=latency,
     )

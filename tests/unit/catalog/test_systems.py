@@ -263,6 +263,7 @@ def test_the_examples_of_the_documentation_load(tmp_path):
 
 
 # What is wrong is told in one sentence with file, field, value and what is allowed.
+BANDWIDTH = "memory_bandwidth_tb_per_s"
 
 
 @pytest.mark.parametrize(
@@ -270,6 +271,8 @@ def test_the_examples_of_the_documentation_load(tmp_path):
     [
         ("memory_gib", "memory_tflops", ("chip.memory_tflops", "memory (bytes)", "memory_gb")),
         ("memory_gib", "memry_gib", ("chip.memry_gib", "did you mean memory_gib?")),
+        (BANDWIDTH, "memory_bandwith_tb_per_s", (f"did you mean {BANDWIDTH}?",)),
+        (BANDWIDTH, "memory_bandwidth_tb", ("not in a unit of memory_bandwidth (bytes/s)",)),
         ("title =", "titel =", ("titel", "did you mean title?")),
         ("title = 'A chip'", "", ("title is missing", "called")),
         ("power_w", "power", ("not in a unit of power (W)", "power_w")),

@@ -92,6 +92,15 @@ def test_lanes_are_the_same_on_all_devices(count):
     assert len(product.sharding.device_set) == (1 if count % len(devices) else len(devices))
 
 
+def test_entries_are_still_turns():
+    def run(given):
+        return replay(Partial(step, COEFFICIENTS), ENGINES["vllm"], given, width=16, turns=64)  # pyright: ignore
+
+    with pytest.warns(DeprecationWarning, match="turns is now entries"):
+        log = jax.eval_shape(run, requests(8))
+    assert log.path.jump.shape == (64,) and log.turns.shape == ()
+
+
 def test_lanes_are_servers():
     """Seeds and rates side by side, by ``lanes`` and by ``vmap``, each as if alone."""
     many, costs = [requests(100, seed) for seed in range(3)], jnp.asarray([4e-3, 5e-3, 6e-3])
