@@ -62,26 +62,26 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 9_767,
-    "lines of code of the front without what stands apart": 7_023,
-    "lines of code of the package": 41_280,
-    "lines of code of the package without what stands apart": 34_761,
+    "lines of code of the front": 9_766,
+    "lines of code of the front without what stands apart": 7_022,
+    "lines of code of the package": 41_312,
+    "lines of code of the package without what stands apart": 34_793,
     "lines of code of kernels": 551,
     "lines of code of launch and measure": 791,
     "lines of code of chips": 2_065,
     "lines of code of fleets": 3_112,
-    "lines of the package": 72_057,
-    "lines of the package without what stands apart": 60_497,
-    "files of the package": 415,
-    "files of the package without what stands apart": 337,
+    "lines of the package": 72_109,
+    "lines of the package without what stands apart": 60_549,
+    "files of the package": 414,
+    "files of the package without what stands apart": 336,
     "lines of experiments": 11_700,
     "lines of experiments without what stands apart": 8_728,
-    "lines of tests": 32_022,
-    "lines of tests without what stands apart": 26_007,
+    "lines of tests": 32_059,
+    "lines of tests without what stands apart": 26_044,
     "functions and classes with bare names": 13,
     "files that use private modules of JAX": 1,
     "files that ij.plan runs through": 51,
-    "functions that ij.plan runs through": 238,
+    "functions that ij.plan runs through": 239,
 }
 PLAN = """
 import sys
