@@ -73,13 +73,7 @@ def validation(
         raise InputError("command line", "--folds", str(folds), "a CSV file")
     if out and not (split or folds):
         raise InputError("command line", "--out", "alone", "with --split or --folds")
-    from experiments._validation import (
-        after_runs as runs,
-        board,
-        kept_limits,
-        splits,
-        terms as gains,
-    )
+    from experiments._validation import board, estimates, kept_limits, splits, terms as gains
 
     if split is not None or folds is not None:
         rows = board.read(files or [], once=folds is None).rows  # which name rows
@@ -87,7 +81,7 @@ def validation(
     if confidence is not None:
         return kept_limits.table(*kept_limits.shipped(board.read(files or []).rows), confidence)
     if after_runs:
-        return runs.table(board.read(files or []).rows, after_runs)
+        return estimates.after_runs(board.read(files or []).rows, after_runs)
     if terms:
         return gains.table(board.read(files or []).rows)
     return board.run(files or [], peer, decisions)

@@ -140,7 +140,7 @@ def _static(job: PhaseInputs, row: Mapping[str, Array]) -> dict[str, Array]:
 def _layer_bytes(job: PhaseInputs) -> dict[str, Array]:
     """Bytes of the projections of a full and a linear layer, and of an expert: the last of each."""
     names = ("attn_params_MB", "lin_attn_params_MB", "expert_params_MB")
-    sizes = dict.fromkeys(names, jnp.asarray(0.0))
+    sizes: dict[str, Array] = dict.fromkeys(names, jnp.asarray(0.0))
     for block in job.arch.blocks:
         linear = isinstance(block.attention, Linear)
         sizes["lin_attn_params_MB" if linear else "attn_params_MB"] = attention_bytes(job, block)

@@ -10,8 +10,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
-from experiments._offloading import collaborative
 from experiments._offloading.measured import HARDWARE, TEXTS, TOKENS, opt_model, row_by_row, stacked
 from experiments._report import OUT
 from infer_jax.estimators.offloading import Offload, Offloading
@@ -64,20 +64,29 @@ def figure1() -> dict[str, dict[str, Curve]]:
 
 
 def petals(delay: float, bandwidth: float) -> Curve:
-    """OPT-30B on the chain of twelve T4, by batch; each as fast as improved has a T4."""
+    """OPT-30B on the chain of twelve T4, by batch; each as fast as improved has a T4.
+
+    A pass takes max(FLOP, weights through memory) + stages (delay + hidden states / bandwidth):
+    nothing is offloaded, stages work one after the other on one batch, so that arithmetic adds up
+    to that of one GPU (Petals: Borzunov et al. 2022, arXiv 2209.01188).
+    """
     estimator = Offloading.improved()
     assert isinstance(estimator.rates, Attained)
     flops = estimator.rates.matmul * HARDWARE.chip.flops_16
-    chain = collaborative.Chain(STAGES, delay, bandwidth, flops, HARDWARE.chip.memory_bandwidth)
     layer = estimator.job(opt_model("opt-30b"), HARDWARE, WORK, Offload.of()).layer
-    served = collaborative.ModelSizes(
-        layer.count * layer.weights, layer.count * layer.flops, layer.buffers.hidden
-    )
-    samples = np.arange(1.0, MAX_SAMPLES + 1.0)
+    batch = np.arange(1.0, MAX_SAMPLES + 1.0)
+
+    def passed(samples: Array, tokens: Array) -> Array:
+        work = samples * tokens * (layer.count * layer.flops) / flops
+        read = layer.count * layer.weights / HARDWARE.chip.memory_bandwidth
+        hop = delay + samples * tokens * layer.buffers.hidden / bandwidth
+        return jnp.maximum(work, read) + STAGES * hop
+
     with jax.enable_x64(True):
-        job = collaborative.job(chain, served, jnp.asarray(samples), WORK.isl, WORK.osl)
-        time = np.asarray(job)
-    return time, samples * TOKENS / time
+        samples = jnp.asarray(batch)
+        later = passed(samples, jnp.ones_like(WORK.osl))
+        time = np.asarray(passed(samples, WORK.isl) + (WORK.osl - 1.0) * later)
+    return time, batch * TOKENS / time
 
 
 def figure5() -> dict[str, dict[str, Curve]]:

@@ -19,6 +19,7 @@ import numpy as np
 from experiments import _report
 from experiments._columns import printed_rows
 from experiments._validation import decisions, estimates, folds, kinds, peer
+from experiments._validation.estimates import measured
 from experiments._validation.split_scores import BAND, NOTES, mean_of_label
 from infer_jax.calibration import Score, statistics
 from infer_jax.calibration.pooled import answers, readers
@@ -143,11 +144,6 @@ def within(row: PooledRow) -> Within:
 def _trusted(name: str, where: str, model: str) -> Trust:
     profile = system_named(where)
     return trust(name, make(name, profile.coefficients), profile, model)
-
-
-def measured(rows: Sequence[PooledRow], metric: str) -> np.ndarray:
-    """A metric as measured, NaN where a row has none."""
-    return np.asarray([row.measured.get(metric, np.nan) for row in rows], float)
 
 
 Scores = dict[str, dict[str, Score]]

@@ -90,10 +90,7 @@ def regret(rows: Sequence[PooledRow], columns: Mapping[str, np.ndarray], among: 
 
     ``columns``: TPOT, TTFT, rates; and ``bound``, the TPOT that is held to the limit, if another.
     """
-    measured = {
-        name: np.asarray([row.measured.get(name, np.nan) for row in rows], float)
-        for name in ("tpot", "ttft", "throughput")
-    }
+    measured = {name: estimates.measured(rows, name) for name in ("tpot", "ttft", "throughput")}
     # where a source gives no rate, neither is the predicted one taken
     given = np.isfinite(measured["throughput"])
     stated = np.where(given, columns.get("throughput", np.nan), np.nan)

@@ -7,26 +7,31 @@ loss and solver. Servers with the same coefficients share programs; the command 
 """
 
 import functools
+import time
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from experiments import _report
 from experiments._columns import printed_rows
 from experiments._report import SHARED
 from experiments._validation import replays
+from experiments._validation.split_scores import NOTES
 from infer_jax.calibration import server
 from infer_jax.calibration.bounds import Parameters
 from infer_jax.calibration.linearised import Linearised
 from infer_jax.calibration.pooled import answers as pooled
 from infer_jax.calibration.pooled.answers import Answers, Columns, RowInputs, of_server, shipped_fit
-from infer_jax.calibration.pooled.rows import PooledRow
+from infer_jax.calibration.pooled.rows import AMD, PooledRow
 from infer_jax.calibration.runs import InstanceLoad
 from infer_jax.calibration.uncertainty import rows_by_label
 from infer_jax.estimators.disaggregated import Pools
 from infer_jax.estimators.serving import ENGINES, Deployment, Serving
+from infer_jax.estimators.serving.server_coefficients import RUN_ERRORS
 from infer_jax.specs import ForwardPass
 
 
@@ -71,6 +76,11 @@ def ideal(model: Serving, row: RowInputs) -> Answers:
         "throughput": work.batch * copies * osl / latency / chips,
         "latency": prompts + (osl - 1.0) * token,
     }
+
+
+def measured(rows: Sequence[PooledRow], metric: str) -> np.ndarray:
+    """A metric as measured, NaN where a row has none."""
+    return np.asarray([row.measured.get(metric, np.nan) for row in rows], float)
 
 
 GOLDEN = SHARED / "golden" / "aiconfigurator_on_silicon.csv"
@@ -197,3 +207,40 @@ def _slopes(
         return result, result
 
     return jax.jacfwd(logs, has_aux=True)(free)[::-1]
+
+
+def after_runs(rows: list[PooledRow], draws: int) -> dict[str, Any]:
+    """What five runs of a user's own server are worth: errors on its other rows, before and after.
+
+    Prints median errors by make and time, and how often a server became worse.
+    """
+    rows = [row for row in rows if row.dataset.startswith("inferencex") and row.mode == "loop"]
+    begin, by_server = time.perf_counter(), servers(rows)
+    shipped = answers(rows, shipped_fit())
+    errors: dict[tuple[str, str], list[tuple[np.ndarray, np.ndarray]]] = {}
+    for seed in range(draws):
+        found = five_runs(rows, seed)
+        _report.say(f"draw {seed + 1}", begin)
+        for own in by_server.values():
+            make = "AMD" if rows[own[0]].system in AMD else "NVIDIA"
+            rest = [i for i in own if np.isfinite(found["tpot"][i])]
+            for name in RUN_ERRORS:
+                known = measured(rows, name)[rest]
+                before, after = (np.abs(x[name][rest] / known - 1.0) for x in (shipped, found))
+                errors.setdefault((make, name), []).append((before, after))
+    figures: dict[str, Any] = {}
+    lines = []
+    for (make, name), pairs in errors.items():
+        before, after = (
+            100.0 * float(np.median(np.concatenate(x))) for x in zip(*pairs, strict=True)
+        )
+        rises = np.asarray([np.median(b) - np.median(a) for a, b in pairs])
+        worse = 100.0 * float(np.mean(rises > RUN_ERRORS[name]))
+        found = {"draws": len(pairs), "before": before, "after": after, "worse": worse}
+        figures.setdefault(make, {})[name] = found
+        shown = (f"{before:.1f}", f"{after:.1f}", f"{worse:.0f}")
+        lines.append((make, name.upper(), len(pairs), *shown))
+    columns = ("servers of", "", "draws", "before %", "after %", "worse %")
+    title = "Five runs of a server: median errors of its other rows"
+    _report.show(title, columns, lines, NOTES["five_runs"])
+    return figures

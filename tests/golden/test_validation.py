@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from experiments import validation
-from experiments._validation import board, estimates, folds, kinds, power
+from experiments import power, validation
+from experiments._validation import board, estimates, folds, kinds
 from experiments.power import ML_ENERGY
 from infer_jax.calibration.pooled.answers import TRACES, shipped_fit
 from infer_jax.calibration.pooled.readers import silicon_cleaning as cleaning
