@@ -22,7 +22,8 @@ def tables(file: File = measured.FILE) -> dict[str, Any]:
 
     Tables 2 and 3 are predicted: the coefficients come from Tables D.2 to D.4.
     """
-    headline = {**ours.contexts(), **ours.settings(), **ours.cells(measured.cells(file))}
+    headline = ours.print_contexts() | ours.print_settings()
+    headline |= ours.print_cells(measured.cells(file))
     agrees = all(value for key, value in headline.items() if key.endswith("agree"))
     return headline | {"agrees": agrees}
 

@@ -27,7 +27,6 @@ def partitioning_model(
     weights: str = "bf16",
     multihead: bool = False,
     parallel: bool | None = None,
-    layers: float | None = None,
 ) -> Architecture:
     """A model of the paper, or the variant of it that a section studies.
 
@@ -36,7 +35,6 @@ def partitioning_model(
         weights: bf16 or int8; either is multiplied in 16 bits (Section 3.6).
         multihead: a key-value head a query head, of half the width (Section 4.2).
         parallel: attention beside the feedforward, or after it (Section 4.3).
-        layers: another number of layers (Figure 8 has 8).
 
     Raises:
         InputError: the paper has no such model or format.
@@ -56,7 +54,6 @@ def partitioning_model(
     block = block.with_(
         attention=attention.with_(weights=stored),
         feedforward=block.feedforward.with_(weights=stored),  # pyright: ignore[reportOptionalMemberAccess]
-        count=block.count if layers is None else layers,
     )
     wide = arch.with_(blocks=(block,), embedding=stored, head=stored)
     return wide if parallel is None else wide.with_(parallel=float(parallel))

@@ -11,15 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments import _check
+from experiments import _check, kernels
 from experiments._claims import beside
 from experiments._columns import printed_rows
 from experiments._economics import claims, fronts, points, tables
-from experiments._kernels import points as runs, printed as kernel_tables
-from experiments._partitioning import printed
+from experiments._kernels import points as runs
+from experiments._partitioning import tables as partitioning
 from experiments._partitioning.measured import CHIPS, GPUS, OWN, SUM, cells, own
 from experiments._partitioning.models import partitioning_parameters
-from experiments._partitioning.tables import times
 from experiments._report import SHARED
 
 PEAK = 275e12
@@ -47,13 +46,15 @@ def test_the_two_totals_of_table_d4_are_swapped_in_the_paper():
         assert both == pytest.approx(rows[batch, OWN[2]], abs=1.5e-3)
 
 
-@pytest.mark.parametrize("context", printed.contexts(), ids=lambda c: f"{c.attention}-{c.batch:g}")
+@pytest.mark.parametrize(
+    "context", partitioning.contexts(), ids=lambda c: f"{c.attention}-{c.batch:g}"
+)
 def test_table_1_contexts_within_two_per_cent(context):
     assert context.ours == pytest.approx(context.theirs, rel=0.02)
 
 
 def test_tables_2_and_3_are_predicted_with_the_winning_layout(x64):
-    settings = printed.settings()
+    settings = partitioning.settings()
     errors = np.abs([s.error for s in settings])
     assert len(settings) == 8
     assert errors.max() <= 0.25
@@ -62,7 +63,7 @@ def test_tables_2_and_3_are_predicted_with_the_winning_layout(x64):
 
 
 def _errors(rows, system):
-    ours = times(rows, system)
+    ours = partitioning.times(rows, system)
     return np.abs([ours[c] / c.seconds - 1.0 for c in rows]), ours
 
 
@@ -197,14 +198,14 @@ def test_runs_of_the_authors_tool(x64):
 
 def test_table_2(x64):
     """The tool's throughputs to the digit, and curves within a tenth of them."""
-    for cell in kernel_tables.table_2(bench(), runs.ALL.configs):
+    for cell in kernels.table_2(bench(), runs.ALL.configs):
         assert round(cell.tables) == int(cell.row["tool"]), cell.row
         assert abs(cell.curves / cell.tables - 1) < 0.10, cell.row
 
 
 def test_balance_points(x64):
     """Section 2.3 of the report: sizes at which H800 and H20 are balanced; the tool's below."""
-    result = {(b.device, b.whose): b.rounded for b in kernel_tables.balances()}
+    result = {(b.device, b.whose): b.rounded for b in kernels.balances()}
     assert result["H800", "paper"] == (296, 148, 9456, 74)
     assert result["H20", "paper"] == (37, 19, 1184, 19)
     # the tool's bandwidths are 3430 and 4096 GB/s
@@ -214,6 +215,6 @@ def test_balance_points(x64):
 
 def test_stored_curves_describe_the_tables(x64):
     """Median errors in sample are no worse than those of an earlier fit of the same forms."""
-    for line in kernel_tables.stored(bench()):
-        output = kernel_tables.EARLIER.get((line.system, line.family))
+    for line in kernels.stored(bench()):
+        output = kernels.EARLIER.get((line.system, line.family))
         assert output is None or line.seen[0] <= output[0] + 0.05, line
