@@ -93,11 +93,7 @@ class Report:
 
 
 def compare(path: str | os.PathLike[str], recipe: Recipe) -> Report:
-    """Read a file of points, evaluate its rows and compare them.
-
-    Raises:
-        InputError: unreadable, a required column missing, or a malformed cell (with its line).
-    """
+    """Read a file of points, evaluate its rows and compare them."""
     read = read_points(path, recipe.inputs, recipe.outputs)
     report, answers = Report(read), dict[int, Answer]()
     groups: dict[Hashable, list[Point]] = defaultdict(list)
@@ -143,11 +139,7 @@ def _judge(report: Report, recipe: Recipe, point: Point, answer: Answer) -> None
 
 
 def check(path: str | os.PathLike[str], recipe: Recipe) -> dict[str, Any]:
-    """Compare a file of points, print the comparison, and return its headline.
-
-    Raises:
-        InputError: as ``compare``.
-    """
+    """Compare a file of points, print the comparison, and return its headline."""
     report = compare(path, recipe)
     print_report(path, recipe, report)
     return report.headline()

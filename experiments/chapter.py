@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 if not __package__:  # run as a file: the checkout is where `experiments` and `infer_jax` are
     sys.path[0] = str(Path(__file__).resolve().parents[1])
@@ -30,17 +30,9 @@ from infer_jax.estimators.estimate import Phase, decode_context
 from infer_jax.estimators.serving import Deployment
 from infer_jax.physics import attention as att
 from infer_jax.physics.speculation import bonus_yield, verified_yield
-from infer_jax.planning import Layout, PlanSpace, Requirements, Side as PlanSide, table
+from infer_jax.planning import Layout, PlanSpace, Requirements, Side, table
 from infer_jax.planning.instances import batches, degrees
-from infer_jax.specs import (
-    Architecture,
-    Format,
-    ForwardPass,
-    GroupedQuery,
-    Hardware,
-    Latent,
-    Workload,
-)
+from infer_jax.specs import Format, ForwardPass, GroupedQuery, Latent, Workload
 
 app = _report.program(__doc__)
 
@@ -98,19 +90,12 @@ def show_pools(result: Mapping[str, np.ndarray]) -> dict[str, float]:
     return {name: float(np.nanmax(x)) for name, x in ratios.items()}
 
 
-class Side(NamedTuple):
-    """A model in some format on a system, and the estimator of the system's chips."""
-
-    arch: Architecture
-    hardware: Hardware
-    serving: Any
-
-    @classmethod
-    def of(cls, system: str, quant: str | None) -> "Side":
-        """DeepSeek-R1 under TensorRT-LLM's coefficients."""
-        result, model = load_system(system), load_model(MODEL, quant=quant)
-        serving = make("serving.trtllm", result.coefficients)
-        return cls(model.architecture, result.hardware, serving)
+def space_on(system: str, quant: str | None) -> PlanSpace:
+    """DeepSeek-R1 in a format on a system, under TensorRT-LLM's coefficients."""
+    found, model = load_system(system), load_model(MODEL, quant=quant)
+    serving: Any = make("serving.trtllm", found.coefficients)
+    side = Side("", found.hardware, serving)
+    return PlanSpace((side,), model.architecture, WORK, Requirements())
 
 
 def layouts(chips: int) -> list[Layout]:
@@ -126,7 +111,7 @@ def layouts(chips: int) -> list[Layout]:
 
 def curves() -> dict[str, np.ndarray]:
     """Output tokens per second and GPU at every speed of ``SPEEDS``; 0 where none is that fast."""
-    rack, hopper = Side.of("gb200_nvl72", "nvfp4"), Side.of("h200_sxm", None)
+    rack, hopper = space_on("gb200_nvl72", "nvfp4"), space_on("h200_sxm", None)
     return {
         POOLS: pools(rack),
         WIDE: together(rack, layouts(DOMAIN)),
@@ -135,15 +120,14 @@ def curves() -> dict[str, np.ndarray]:
     }
 
 
-def together(on: Side, legal: list[Layout]) -> np.ndarray:
+def together(on: PlanSpace, legal: list[Layout]) -> np.ndarray:
     """One server for both phases: the best layout and batch at each speed."""
-    side = PlanSide("", on.hardware, on.serving)
-    served = table(PlanSpace((side,), on.arch, WORK, Requirements()), legal).estimates
+    served = table(on, legal).estimates
     fits = _fits_memory(served.decode) & (np.asarray(served.ttft) <= PATIENCE)
     return _best(np.asarray(served.throughput), np.asarray(served.tpot), fits)
 
 
-def pools(on: Side) -> np.ndarray:
+def pools(on: PlanSpace) -> np.ndarray:
     """Two pools in balance, each of its best instances: 1 / (1 / prefill + 1 / decode).
 
     In a fleet large enough that pools need not be whole numbers of instances; the cache crosses
@@ -171,10 +155,13 @@ def _grid(each: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return index, count * np.array([layout.attention_dp for layout in legal])[index]
 
 
-def _passes(on: Side, index: np.ndarray, sequences: np.ndarray, new: float, cached: float) -> Phase:
+def _passes(
+    on: PlanSpace, index: np.ndarray, sequences: np.ndarray, new: float, cached: float
+) -> Phase:
+    (side,) = on.sides
     forward: Any = (sequences, *(np.full(sequences.shape, x) for x in (new, cached)))
     plans = degrees(layouts(DOMAIN), index)
-    return jax.device_get(_stepped(on.serving, on.arch, on.hardware, plans, forward))
+    return jax.device_get(_stepped(side.serving, on.arch, side.hardware, plans, forward))
 
 
 @partial(jax.jit, compiler_options=quick("cpu"))

@@ -10,7 +10,7 @@ if not __package__:  # run as a file: the checkout is where `experiments` and `i
 import typer
 
 from experiments import _check, _claims, _report
-from experiments._economics import claims as paper_claims, fronts as ours, points, tables as printed
+from experiments._economics import claims as paper_claims, fronts as ours, points
 
 app = _report.program(__doc__, no_args_is_help=True)
 
@@ -32,9 +32,9 @@ def tables(
     numbers: Annotated[list[int] | None, typer.Argument(help="Which tables; all if none.")] = None,
 ) -> dict[str, Any]:
     """Print Tables 1 to 6 beside ours: 1, 2, 3, 4 and 6 must agree to the printed digit."""
-    wanted = [str(n) for n in numbers or printed.TITLES]
-    keys = _report.chosen_keys("table", wanted, printed.TITLES)
-    found = {f"table {number}": printed.print_table(number) for number in keys}
+    wanted = [str(n) for n in numbers or ours.TITLES]
+    keys = _report.chosen_keys("table", wanted, ours.TITLES)
+    found = {f"table {number}": ours.print_table(number) for number in keys}
     agrees = all(entry["agrees"] is not False for entry in found.values())
     return {"tables": found, "agrees": agrees}
 

@@ -10,13 +10,8 @@ if not __package__:  # run as a file: the checkout is where `experiments` and `i
 import typer
 
 from experiments import _check, _claims, _report
-from experiments._offloading import (
-    claims as paper_claims,
-    figures as drawn,
-    measured,
-    policies,
-    tables as printed,
-)
+from experiments._offloading import figures as drawn, measured, policies, tables as printed
+from infer_jax.specs import leaves
 
 app = _report.program(__doc__, no_args_is_help=True)
 File = Annotated[Path, typer.Argument(help="CSV, columns in any order.")]
@@ -73,14 +68,15 @@ def figures(
 def fit() -> dict[str, Any]:
     """Fit the constants of our model to Table 2 (512 tokens) and Table 4 anew."""
     result = measured.calibrated(printed.IMPROVED)
-    stored = {name: float(x) for name, x in measured.constants(printed.IMPROVED).items()}
+    values = leaves(printed.IMPROVED)
+    stored = {path: float(value) for path, _, value in values if path in measured.BOUNDS}
     rows = [(name, f"{value:.4g}", f"{stored[name]:.4g}") for name, value in result.values.items()]
     _report.show("Constants", ("constant", "fitted", "stored"), rows)
     agrees = all(abs(result.values[k] / v - 1.0) <= 0.02 for k, v in stored.items())
     return {"fitted": result.values, "worst": max(map(abs, result.errors)), "agrees": agrees}
 
 
-_claims.add(app, "Sheng et al. 2023 (arXiv 2303.06865)", paper_claims.all_claims)
+_claims.add(app, "Sheng et al. 2023 (arXiv 2303.06865)", printed.all_claims)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import typer
 
 from experiments import _claims, _report
 from experiments._partitioning import claims as paper_claims, measured, tables as ours
+from infer_jax.catalog import load_system
 
 app = _report.program(__doc__, no_args_is_help=True)
 File = Annotated[Path, typer.Option("--file", help="CSV of printed cells, Tables D.2 to D.4.")]
@@ -36,7 +37,7 @@ def fit(file: File = measured.FILE) -> dict[str, Any]:
     own, gpus = measured.own(rows), [c for c in rows if c.gpu]
     for name, result, used in (
         ("tpu_v4", measured.fitted(own), own),
-        ("a100_sxm", measured.gpus(gpus), gpus),
+        ("a100_sxm", measured.fitted(gpus, load_system("a100_sxm").hardware), gpus),
     ):
         spread = measured.spreads(result, used)
         shown = [

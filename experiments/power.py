@@ -117,7 +117,8 @@ def with_watts(rows: Sequence[PooledRow]) -> Rows:
         for shares in ((0.0, 1.0, 1.0, 1.0), (0.0, 0.0, 1.0, 0.0), (0.0, 0.0, 0.0, 1.0))
     ]
     busy, reading, computing = (x["power"] / boards for x in found)
-    generation = np.asarray([_generation(row) for row in rows])
+    own = (system_named(row.system).coefficients["serving"] for row in rows)
+    generation = np.asarray([int(x["generation"]) for x in own])
     shares = np.asarray([row.measured["power"] for row in rows]) / boards
     metered = np.asarray([row.busy_share for row in rows])
     predicted = Work(busy, reading, computing, metered, generation, shares)
@@ -138,10 +139,6 @@ def _with_draw(rows: Sequence[PooledRow], draw: cost.Draw) -> dict[str, np.ndarr
         own = jax.tree.map(lambda x, part=part: np.full(len(part.rows), x), draw)
         parts.append(part.with_facts(draw=own))
     return answers.evaluate(model, parts, answers.LAWS, len(rows))
-
-
-def _generation(row: PooledRow) -> int:
-    return int(system_named(row.system).coefficients["serving"]["generation"])
 
 
 def start() -> Tree:

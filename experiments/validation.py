@@ -73,7 +73,7 @@ def validation(
         raise InputError("command line", "--folds", str(folds), "a CSV file")
     if out and not (split or folds):
         raise InputError("command line", "--out", "alone", "with --split or --folds")
-    from experiments._validation import board, estimates, kept_limits, splits, terms as gains
+    from experiments._validation import board, estimates, kept_limits, splits
 
     if split is not None or folds is not None:
         rows = board.read(files or [], once=folds is None).rows  # which name rows
@@ -83,7 +83,7 @@ def validation(
     if after_runs:
         return estimates.after_runs(board.read(files or []).rows, after_runs)
     if terms:
-        return gains.table(board.read(files or []).rows)
+        return splits.losses_without(board.read(files or []).rows)
     return board.run(files or [], peer, decisions)
 
 

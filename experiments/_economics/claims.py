@@ -11,8 +11,7 @@ import numpy as np
 from jax import Array
 
 from experiments._claims import Claim, Ours, beside
-from experiments._economics.fronts import Front, draw, front_of, fronts_of
-from experiments._economics.tables import BANDWIDTH, hops, reads
+from experiments._economics.fronts import BANDWIDTH, Front, draw, front_of, fronts_of, hops, reads
 from infer_jax.catalog.published import economics_hardware, economics_model
 from infer_jax.estimators import Economics
 from infer_jax.physics import decoder, feedforward

@@ -20,7 +20,7 @@ from infer_jax.catalog import load_system
 from infer_jax.catalog.foreign import read_toml
 from infer_jax.estimators.offloading import Offload, Offloading
 from infer_jax.estimators.offloading.published import GIB
-from infer_jax.specs import Architecture, Block, Dense, GroupedQuery, Hardware, Workload, leaves
+from infer_jax.specs import Architecture, Block, Dense, GroupedQuery, Hardware, Workload
 
 TOKENS = 32.0
 SHAPES = {  # layers, width, heads; the hidden layer is 4 widths
@@ -205,11 +205,6 @@ def breakdown(model: Offloading) -> dict[str, dict[str, Any]]:
         }
     parts["decode"]["cache written"] = steps * answer.decode.written
     return parts
-
-
-def constants(model: Offloading) -> dict[str, Any]:
-    """The nine fitted constants of a model."""
-    return {path: value for path, _, value in leaves(model) if path in BOUNDS}
 
 
 SCALE = 0.1  # an ordinary residual

@@ -9,7 +9,7 @@ import numpy as np
 
 from experiments._claims import Claim, Ours, beside
 from experiments._partitioning import measured
-from experiments._partitioning.models import partitioning_model, partitioning_parameters
+from experiments._partitioning.measured import partitioning_model, partitioning_parameters
 from experiments._partitioning.tables import estimator, names, run
 from infer_jax.catalog import load_system
 from infer_jax.estimators.partitioning import slice_of

@@ -1,4 +1,7 @@
-"""What did the paper measure in Tables D.2 to D.4, and what does the model say of each cell?
+"""Which models and chips does the paper study, what did it measure, and what do we say?
+
+Pope et al. 2022 (arXiv 2211.05102): PaLM and MT-NLG, their variants of single sections, TPU v4 and
+the A100 of the FasterTransformer benchmarks; cells of Tables D.2 to D.4.
 
 A cell of the paper's own columns is a prefill of the inputs, the outputs generated at the mean
 context, or both. Attention is sharded over heads: printed times rise with context as if every chip
@@ -17,13 +20,65 @@ import numpy as np
 from jax import Array
 
 from experiments._columns import Input, Output, at_least_zero, positive, read_points
-from experiments._partitioning.models import partitioning_model, partitioning_parameters
 from experiments._report import GOLDEN
 from infer_jax.calibration import Fit, Prior, covariance, fit, interval, predict_held_out
 from infer_jax.calibration.uncertainty import rows_by_label
-from infer_jax.catalog import load_system
+from infer_jax.catalog import load_model, load_system
+from infer_jax.catalog.published.tables import hardware_of, row_of
+from infer_jax.errors import InputError
 from infer_jax.estimators.partitioning import Partitioning, Slice, slice_of
-from infer_jax.specs import Architecture, ForwardPass, Hardware
+from infer_jax.specs import Architecture, Format, ForwardPass, GroupedQuery, Hardware
+
+BYTES = {"bf16": 2.0, "int8": 1.0}
+
+
+def partitioning_parameters(name: str) -> float:
+    """Parameters that the paper's MFU counts: padded heads are not among them."""
+    return row_of("partitioning", "models", name)["parameters"]
+
+
+def partitioning_model(
+    name: str,
+    *,
+    weights: str = "bf16",
+    multihead: bool = False,
+    parallel: bool | None = None,
+) -> Architecture:
+    """A model of the paper, or the variant of it that a section studies.
+
+    Args:
+        name: of the table of models; PaLM_540B has its heads padded from 48 to 64.
+        weights: bf16 or int8; either is multiplied in 16 bits (Section 3.6).
+        multihead: a key-value head a query head, of half the width (Section 4.2).
+        parallel: attention beside the feedforward, or after it (Section 4.3).
+
+    Raises:
+        InputError: the paper has no such model or format.
+    """
+    if weights not in BYTES:
+        raise InputError("partitioning paper", "weights", weights, " or ".join(BYTES))
+    arch = load_model(row_of("partitioning", "models", name)["model"]).architecture
+    stored = Format.of(bytes=BYTES[weights], bits=16.0)
+    (block,) = arch.blocks
+    attention = block.attention
+    assert isinstance(attention, GroupedQuery)
+    if multihead:
+        half = attention.head_width / 2.0
+        attention = attention.with_(
+            kv_heads=attention.query_heads, head_width=half, value_width=half
+        )
+    block = block.with_(
+        attention=attention.with_(weights=stored),
+        feedforward=block.feedforward.with_(weights=stored),  # pyright: ignore[reportOptionalMemberAccess]
+    )
+    wide = arch.with_(blocks=(block,), embedding=stored, head=stored)
+    return wide if parallel is None else wide.with_(parallel=float(parallel))
+
+
+def partitioning_hardware(name: str) -> Hardware:
+    """A chip as the paper describes it: tpu_v4, or a100 of the FasterTransformer benchmarks."""
+    return hardware_of(row_of("partitioning", "hardware", name))
+
 
 FILE = GOLDEN / "partitioning_measured.csv"
 INPUTS = {"table": Input(), "series": Input(), "input_tokens": Input(positive)}
@@ -71,11 +126,7 @@ class Cell(NamedTuple):
 
 
 def cells(path: Path = FILE) -> list[Cell]:
-    """Every printed cell of Tables D.2 to D.4.
-
-    Raises:
-        InputError: unreadable, columns missing, or a cell that is no number above 0.
-    """
+    """Every printed cell of Tables D.2 to D.4."""
     return [
         Cell(**p.inputs, seconds=float(p.outputs["time_ms"]) / 1e3, mfu=p.outputs["mfu_percent"])  # pyright: ignore
         for p in read_points(path, INPUTS, OUTPUTS).points
@@ -174,11 +225,6 @@ def fitted(
     with jax.enable_x64(True):
         predict = predictor(list(rows), hardware)
         return fit(predict, seconds, tree, names, priors=priors, bounds=bounds, restarts=restarts)
-
-
-def gpus(rows: Sequence[Cell]) -> Fit:
-    """The FasterTransformer columns, with the A100's own coefficients."""
-    return fitted(rows, load_system("a100_sxm").hardware)
 
 
 def spreads(result: Fit, rows: Sequence[Cell]) -> dict[str, tuple[float, float]]:

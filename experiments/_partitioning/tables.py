@@ -14,7 +14,6 @@ import numpy as np
 from experiments._columns import printed_rows
 from experiments._partitioning import measured
 from experiments._partitioning.measured import CHIPS, GPUS, OWN, SUM, Cell
-from experiments._partitioning.models import partitioning_hardware, partitioning_model
 from experiments._report import show, verdict
 from infer_jax.catalog import load_system
 from infer_jax.estimators import Phase, make
@@ -44,10 +43,10 @@ def contexts() -> list[Context]:
 
     ``RESERVED`` * memory / (bytes of one token of all sequences on one chip).
     """
-    hardware, results = partitioning_hardware("tpu_v4"), []
+    hardware, results = measured.partitioning_hardware("tpu_v4"), []
     for row in printed_rows("partitioning_contexts.csv"):
         kind, batch = row["attention"], float(row["batch"])
-        arch = partitioning_model("PaLM_540B", multihead=kind == "multihead")
+        arch = measured.partitioning_model("PaLM_540B", multihead=kind == "multihead")
         plan = slice_of(64, layout=1.0, attention=float(kind == "multiquery_batch"))
         with jax.enable_x64(True):
             sharding, one = sharding_of(plan, arch), jnp.asarray(1.0)
@@ -118,7 +117,7 @@ def settings() -> tuple[Setting, ...]:
     """Tables 2 and 3, predicted: coefficients are fitted to Tables D.2 to D.4 alone."""
     results = []
     for row in printed_rows("partitioning_tables.csv"):
-        arch = partitioning_model(row["model"], weights=row["weights"])
+        arch = measured.partitioning_model(row["model"], weights=row["weights"])
         tokens, context = float(row["tokens"]), float(row["context"])
         decoding = row["phase"] == "decode"
         at = context + (tokens - 1.0) / 2.0 if decoding else context

@@ -271,11 +271,7 @@ def read(path: Path) -> rows.RowsRead:
 
 
 def sources(folder: Path = MEASURED) -> dict[str, Callable[[], rows.RowsRead]]:
-    """By name, readers of all that is beside the checkout and of aiconfigurator-core's rows.
-
-    Raises:
-        InputError: no such folder.
-    """
+    """By name, readers of all that is beside the checkout and of aiconfigurator-core's rows."""
     found = readers.sources(folder, TABLES)
     others = [path.parent for path in folder.glob(f"*/*/{replays.FILE}")]
     others += [path for suffix in SUFFIXES for path in folder.glob(f"*/*{suffix}")]

@@ -103,11 +103,7 @@ def _stage(cells: dict[str, str]) -> dict[str, float]:
 
 
 def read_requests(folder: Path) -> RowsRead:
-    """The requests of a folder, on the machine as its profile has it; or why they are left out.
-
-    Raises:
-        InputError: a file that is missing or not understood.
-    """
+    """The requests of a folder, on the machine as its profile has it; or why they are left out."""
     found = RowsRead()
     try:
         bundle = per_request.read(folder)

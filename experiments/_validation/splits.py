@@ -10,7 +10,7 @@ level is eliminated first, as each row is in one of its labels.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +34,8 @@ from infer_jax.calibration.pooled import likelihood
 from infer_jax.calibration.pooled.likelihood import PooledProblem, PooledTimes
 from infer_jax.calibration.pooled.publishers import UnseenErrors, without_publishers
 from infer_jax.calibration.pooled.rows import AMD, PooledRow, system_named
+from infer_jax.calibration.statistics import left_out_log_errors
+from infer_jax.catalog.foreign import read_toml
 from infer_jax.engines.engine import months_before
 from infer_jax.errors import InputError
 from infer_jax.estimators.serving import GENERATIONS
@@ -343,3 +345,48 @@ LEVELS: dict[str, Any] = {
         *(float(getattr(row.plan, name, 0.0)) for name in ("tp", "attention_dp", "ep", "pp")),
     ),
 }
+
+
+# coefficients of a term, with values at which it does nothing
+WITHOUT: Any = read_toml(Path(__file__).with_name("terms.toml"))
+
+
+def losses_without(rows: list[PooledRow]) -> dict[str, Any]:
+    """Print what each term of the estimator explains: the loss on left-out rows without it.
+
+    The other coefficients are fitted again. Rows of a server and pair of lengths are left out
+    together, by the linearised fit.
+    """
+    times, begin = PooledTimes.of(rows), time.perf_counter()
+    groups = times.labels(lambda row: (row.dataset, row.group, row.lengths)).tolist()
+    whole = losses(times, {}, groups)
+    _report.say(f"fit of {len(times.seconds)} times: {whole[0]:.0f}, {whole[1]:.0f}", begin)
+    gains = {}
+    for name, values in WITHOUT.items():
+        found = losses(times, values, groups)
+        count = sum(own in likelihood.NAMES for own in values)
+        fitted, left_out = (x - y for x, y in zip(found, whole, strict=True))
+        gains[name] = {"coefficients": count, "fitted": fitted, "left_out": left_out}
+        _report.say(f"without {name}: {left_out:+.0f}", begin)
+    lines = [
+        (name, x["coefficients"], f"{x['fitted']:.0f}", f"{x['left_out']:.0f}")
+        for name, x in sorted(gains.items(), key=lambda item: -item[1]["left_out"])
+    ]
+    note = "Loss: half the sum of squares of all times, each counted as in the fit."
+    columns = ("without", "coefficients", "loss of the fit", "of left-out rows")
+    _report.show("By how much losses rise without a term", columns, lines, note)
+    return gains
+
+
+def losses(
+    times: PooledTimes, values: Mapping[str, float], groups: list[str]
+) -> tuple[float, float]:
+    """Half the sums of squares of a fit with fixed ``values``: of all, and of left-out ones."""
+    fit = likelihood.solve_starts(likelihood.problem(times, fixed=values), times, 1)
+    used = fit.weights > 0
+
+    def loss(errors: np.ndarray) -> float:
+        roots = np.asarray(fit.loss.root(jnp.asarray(errors / fit.scale)))
+        return 0.5 * float(np.sum(fit.weights[used] * roots[used] ** 2))
+
+    return loss(fit.residuals), loss(left_out_log_errors(fit, groups, used))

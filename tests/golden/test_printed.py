@@ -14,11 +14,18 @@ import pytest
 from experiments import _check, kernels
 from experiments._claims import beside
 from experiments._columns import printed_rows
-from experiments._economics import claims, fronts, points, tables
+from experiments._economics import claims, fronts, points
 from experiments._kernels import points as runs
 from experiments._partitioning import tables as partitioning
-from experiments._partitioning.measured import CHIPS, GPUS, OWN, SUM, cells, own
-from experiments._partitioning.models import partitioning_parameters
+from experiments._partitioning.measured import (
+    CHIPS,
+    GPUS,
+    OWN,
+    SUM,
+    cells,
+    own,
+    partitioning_parameters,
+)
 from experiments._report import SHARED
 
 PEAK = 275e12
@@ -134,7 +141,7 @@ def test_fronts_of_the_authors_program(name):
     "number", [1, 4, 6, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 3))]
 )
 def test_tables_equal_the_printed_digits(number):
-    table = tables.rows(number)
+    table = fronts.rows(number)
     assert len(table) >= 3
     for row in table:
         assert row.agrees, (row, row.texts)
@@ -142,7 +149,7 @@ def test_tables_equal_the_printed_digits(number):
 
 def test_elasticities_of_the_toy_model():
     """-0.383 in bandwidth and 0.617 in latency of a hop: Llama 3 70B, 16 bits, H100."""
-    a, m = tables.hops("Llama_3_70B"), tables.reads("Llama_3_70B")
+    a, m = fronts.hops("Llama_3_70B"), fronts.reads("Llama_3_70B")
     x = (a / 2) ** (2 / 3) * m ** (1 / 3)
     bandwidth = claims.elasticity(lambda w: claims.toy_time(a, m / w), 1.0)
     hop = claims.elasticity(lambda t: claims.toy_time(t, m), a)

@@ -20,7 +20,7 @@ from scipy.optimize import linprog
 import infer_jax as ij
 from experiments import _check
 from experiments._columns import read_points
-from experiments._offloading import claims, policies, tables
+from experiments._offloading import policies, tables
 from experiments._offloading.measured import BREAKDOWN, TOKENS
 from experiments._replay import open_loop, per_request
 from experiments._replay.server import errors, served, shipped
@@ -336,7 +336,7 @@ def test_tokens_per_dollar():
 
 def test_claims_that_no_run_has_beside_them(x64):
     """1.2 TB and 3.8 times, 82 and 13 %, no disk: the paper's figures; the rest says why not."""
-    found = {claim.name: claim for claim in claims.all_claims()}
+    found = {claim.name: claim for claim in tables.all_claims()}
     for name, claim in found.items():
         assert claim.verdict == "pass" or claim.why, name
     passed = [name for name, claim in found.items() if claim.verdict == "pass"]

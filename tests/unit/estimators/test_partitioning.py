@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments._partitioning.models import partitioning_hardware, partitioning_model
+from experiments._partitioning.measured import partitioning_hardware, partitioning_model
 from infer_jax.catalog import load_model, load_system
 from infer_jax.errors import InputError
 from infer_jax.estimators.partitioning import (
