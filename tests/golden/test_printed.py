@@ -16,16 +16,8 @@ from experiments._claims import beside
 from experiments._columns import printed_rows
 from experiments._economics import claims, fronts, points
 from experiments._kernels import points as runs
-from experiments._partitioning import tables as partitioning
-from experiments._partitioning.measured import (
-    CHIPS,
-    GPUS,
-    OWN,
-    SUM,
-    cells,
-    own,
-    partitioning_parameters,
-)
+from experiments._partitioning import measured, tables as pope
+from experiments._partitioning.measured import CHIPS, GPUS, OWN, SUM, cells, own
 from experiments._report import SHARED
 
 PEAK = 275e12
@@ -40,7 +32,7 @@ def test_printed_mfu_follows_from_printed_time(cell):
 @pytest.mark.parametrize("setting", printed_rows("partitioning_tables.csv"), ids=str)
 def test_printed_mfu_of_tables_2_and_3_follows_from_printed_time(setting):
     tokens = float(setting["batch"]) * float(setting["tokens"])
-    flops = 2.0 * partitioning_parameters(setting["model"]) * tokens
+    flops = 2.0 * measured.partitioning_parameters(setting["model"]) * tokens
     ours = flops / (float(setting["chips"]) * PEAK * float(setting["latency_s"]))
     assert abs(100.0 * ours - float(setting["mfu_percent"])) <= 1.0
 
@@ -53,15 +45,13 @@ def test_the_two_totals_of_table_d4_are_swapped_in_the_paper():
         assert both == pytest.approx(rows[batch, OWN[2]], abs=1.5e-3)
 
 
-@pytest.mark.parametrize(
-    "context", partitioning.contexts(), ids=lambda c: f"{c.attention}-{c.batch:g}"
-)
+@pytest.mark.parametrize("context", pope.contexts(), ids=lambda c: f"{c.attention}-{c.batch:g}")
 def test_table_1_contexts_within_two_per_cent(context):
     assert context.ours == pytest.approx(context.theirs, rel=0.02)
 
 
 def test_tables_2_and_3_are_predicted_with_the_winning_layout(x64):
-    settings = partitioning.settings()
+    settings = pope.settings()
     errors = np.abs([s.error for s in settings])
     assert len(settings) == 8
     assert errors.max() <= 0.25
@@ -70,7 +60,7 @@ def test_tables_2_and_3_are_predicted_with_the_winning_layout(x64):
 
 
 def _errors(rows, system):
-    ours = partitioning.times(rows, system)
+    ours = pope.times(rows, system)
     return np.abs([ours[c] / c.seconds - 1.0 for c in rows]), ours
 
 
