@@ -117,7 +117,7 @@ def test_they_agree_where_tokens_are_drafted(estimated, load):
     settled = slice(160, None)
     first = np.mean((run.first - run.arrival)[settled])
     later = np.mean(((run.last - run.first) / np.maximum(run.output - 1, 1))[settled])
-    assert ttft == pytest.approx(first, rel=0.1) and tpot == pytest.approx(later, rel=0.05)
+    assert ttft == pytest.approx(first, rel=0.15) and tpot == pytest.approx(later, rel=0.05)
 
 
 MACHINE = Machine(*map(jnp.asarray, (1e-3, 5e-3, 1e-9, 2e-5, 2e-10)))
