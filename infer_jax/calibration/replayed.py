@@ -91,9 +91,8 @@ def calibrate_requests(
         checked(bench.rules, bench.requests, bench.concurrency)
     predict = Replays.of(arch, hardware, benches)
     while not (evaluate := jax.jit(predict.times))(serving)[1]:
-        predict = predict._replace(
-            entries=2 * predict.entries
-        )  # preempted requests take more of them
+        # preempted requests take more of them
+        predict = predict._replace(entries=2 * predict.entries)
     batches = _batches(benches)
     _, fit = solve(predict, times, fitted, serving, tuple(names), batches, REQUEST_SCALES)
     predictions = {

@@ -245,9 +245,7 @@ def open_loop(ctx: Context, work: ServingWorkload, arrivals: Arrivals) -> Server
     decoding = jnp.maximum(loaded.decoding, 1.0)  # a decoding request is one itself
     # a prompt shares its pass with those that came in the one before it
     prompts = lengths.fresh * (1.0 + loaded.rate * loaded.following)
-    fed = decoding * group.server.fed
-    room = jnp.maximum(ctx.plan.pp * group.server.budget - fed, 1.0)
-    together = jnp.minimum(prompts, room)
+    together = jnp.minimum(prompts, scheduling.prompt_room(group.server, decoding))
     tokens = lengths.fresh, lengths.prefix, None, together
     cost = passes(ctx, decoding, group.context, *tokens)
     cached = memory.cache_bytes(ctx, lengths.prefix)

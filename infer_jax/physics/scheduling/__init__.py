@@ -21,5 +21,6 @@ from infer_jax.physics.scheduling.kinds import (
     Step as Step,
     kinds_of as kinds_of,
     mean_context as mean_context,
+    prompt_room as prompt_room,
 )
 from infer_jax.physics.scheduling.open import open_loop as open_loop

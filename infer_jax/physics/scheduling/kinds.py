@@ -137,10 +137,15 @@ class PlainStep(NamedTuple):
     chunks: Array  # steps that a prompt of each kind takes on its own
 
 
+def prompt_room(server: ServerLimits, decoding: Array) -> Array:
+    """Prompt tokens that all stages have room for beside ``decoding`` requests, at least one."""
+    return jnp.maximum(server.stages * server.budget - decoding * server.fed, 1.0)
+
+
 def plain_step(step: Step, kinds: Kinds, server: ServerLimits, decoding: Array) -> PlainStep:
     """The step of a server in which ``decoding`` requests are past their first token."""
     zero, one = jnp.asarray(0.0), jnp.asarray(1.0)
-    room = jnp.maximum(server.stages * server.budget - decoding * server.fed, 1.0)
+    room = prompt_room(server, decoding)
     return PlainStep(
         step(decoding, zero, one, zero), room, jnp.ceil(kinds.fresh * server.stages / room)
     )

@@ -171,7 +171,7 @@ def _waits(
     Prompts ahead that take several steps are between a gated queue (all arrivals of one step are
     served in the next) and one served in order of arrival.
     """
-    cost, busy = kinds.mean(p.cost), _finds_a_step(kinds, plain, decoding, p)
+    cost, busy = kinds.mean(p.cost), _step_chance(kinds, plain, decoding, p)
     # of a burst, those that come in what is left of the running step
     burst_mates = p.excess * burst_share(0.5 * p.arrivals_per_step, p.variability)
     residual = server.phase * p.length
@@ -199,7 +199,7 @@ def _waits(
     return Waits(residual, gate, queue, variance)
 
 
-def _finds_a_step(kinds: Kinds, plain: PlainStep, decoding: Array, p: Prompts) -> Array:
+def _step_chance(kinds: Kinds, plain: PlainStep, decoding: Array, p: Prompts) -> Array:
     """Chance that a prompt finds a step running that does not belong to a prompt ahead of it."""
     idle = jnp.clip((1.0 - p.load) * pole(p.share), 0.0, 1.0)
     met = 1.0 - kinds.mean(1.0 - 1.0 / plain.chunks) * (1.0 - idle)

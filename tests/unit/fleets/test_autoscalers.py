@@ -5,7 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from infer_jax.fleets import EventDriven, Horizontal, Observed, Predictive, ServiceLimits
+from infer_jax.fleets import (
+    EventDriven,
+    Horizontal,
+    Lifecycle,
+    Observed,
+    Predictive,
+    ServiceLimits,
+    depth_of,
+)
 from infer_jax.fleets.autoscalers import Autoscaler, extreme
 from tests.unit.fleets.toys import exponential_replica
 
@@ -120,3 +128,8 @@ def test_extremes_of_windows_are_exact_at_whole_steps_and_linear_between():
 def test_a_policy_that_decides_nothing_says_so():
     with pytest.raises(NotImplementedError):
         Autoscaler.of().decide((), seen())
+
+
+def test_a_fleet_looks_back_as_far_as_its_delay_and_its_window():
+    assert depth_of(Lifecycle.of(start_delay=600.0), 15.0) == 64
+    assert depth_of(Lifecycle.of(start_delay=0.0), 15.0, 600.0) == 64

@@ -6,7 +6,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from infer_jax.fleets import Lifecycle, Supply, base_and_burst, by_hour, cheapest, in_time, mixes
+from infer_jax.fleets import (
+    Lifecycle,
+    Supply,
+    base_and_burst,
+    by_hour,
+    cheapest,
+    in_time,
+    mixes,
+    reserve,
+)
 from tests.unit.fleets.toys import LIMITS, exponential_replica
 from tests.unit.physics.derivatives import agree_at, finite_at, numbers
 
@@ -124,3 +133,18 @@ def test_smooth_mixes_have_slopes_and_are_exact_as_their_steps_narrow():
     assert cheapest(rates[3:], found @ each, found, smoothing=jnp.asarray(1.0))[0].tolist() == (
         pytest.approx([1.0, 0.7])
     )
+
+
+def test_as_many_are_reserved_as_are_cheapest():
+    """Every number of reserved replicas, by brute force."""
+    draw = np.random.default_rng(1)
+    used = draw.integers(1, 20, 168).astype(float)
+    for price in (0.3, 0.55, 0.8, 1.0):
+        count, cost = map(float, reserve(jnp.asarray(used), jnp.asarray(price)))
+        costs = [price * k + np.maximum(used - k, 0.0).mean() for k in range(22)]
+        paid = price * count + np.maximum(used - count, 0).mean()
+        assert paid == pytest.approx(min(costs), rel=1e-12)
+        assert cost == pytest.approx(min(costs), rel=1e-12)
+    # a kind of which there are never any costs nothing, reserved or not, beside one of which 3 are
+    count, cost = reserve(jnp.tile(jnp.array([0.0, 3.0]), (9, 1)), 0.6)
+    assert count.tolist() == [0.0, 3.0] and cost.tolist() == [0.0, pytest.approx(1.8)]

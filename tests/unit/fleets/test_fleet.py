@@ -17,13 +17,11 @@ from infer_jax.fleets import (
     Schedule,
     ServiceLimits,
     daily_cost,
-    depth_of,
     goodput,
     lanes,
     outcome,
     period_ttft,
     ramp,
-    reserve,
     service_of,
     share_good,
     simulate,
@@ -277,21 +275,6 @@ def test_the_band_without_requests_is_finite_and_so_is_its_gradient():
     assert np.all(low > 0.0) and np.all(low < high)
 
 
-def test_as_many_are_reserved_as_are_cheapest():
-    """Every number of reserved replicas, by brute force."""
-    draw = np.random.default_rng(1)
-    used = draw.integers(1, 20, 168).astype(float)
-    for price in (0.3, 0.55, 0.8, 1.0):
-        count, cost = map(float, reserve(jnp.asarray(used), jnp.asarray(price)))
-        costs = [price * k + np.maximum(used - k, 0.0).mean() for k in range(22)]
-        paid = price * count + np.maximum(used - count, 0).mean()
-        assert paid == pytest.approx(min(costs), rel=1e-12)
-        assert cost == pytest.approx(min(costs), rel=1e-12)
-    # a kind of which there are never any costs nothing, reserved or not, beside one of which 3 are
-    count, cost = reserve(jnp.tile(jnp.array([0.0, 3.0]), (9, 1)), 0.6)
-    assert count.tolist() == [0.0, 3.0] and cost.tolist() == [0.0, pytest.approx(1.8)]
-
-
 def test_the_ttft_of_a_period_is_that_of_its_requests_together():
     """The share within it, by brute force over steps with and without a queue."""
     rates = np.r_[np.full(40, 5.0), np.full(40, 1.0), np.zeros(40)]
@@ -399,11 +382,6 @@ def test_a_thousand_policies_are_one_trace():
             Horizontal.of(target=float(targets[i])), 4.0 + 3.0 * np.sin(np.arange(120) / 20.0), 3.0
         )
         assert float(wanted[i]) == pytest.approx(float(jnp.sum(alone.wanted)), rel=1e-12)
-
-
-def test_a_fleet_looks_back_as_far_as_its_delay_and_its_window():
-    assert depth_of(Lifecycle.of(start_delay=600.0), 15.0) == 64
-    assert depth_of(Lifecycle.of(start_delay=0.0), 15.0, 600.0) == 64
 
 
 def test_surges_have_two_rates_and_the_sojourn_that_is_asked_for():
