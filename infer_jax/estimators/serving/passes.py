@@ -22,14 +22,14 @@ from infer_jax.typed_jax import trees
 GRAPHS = 512.0  # tokens of the largest CUDA graph that vLLM captures by itself
 
 
-def eager_launch(ctx: Context, tokens: Array, gaps: Array | None = None) -> Array:
+def eager_launch(ctx: Context, tokens: Array, gaps: Array) -> Array:
     """Seconds of launches of a pass with ``tokens`` of a prompt, without a CUDA graph.
 
-    f_e (1 + k_I I / I_0) times the gaps of a decode pass; the second term is the part of the host's
-    work that grows with tokens. ``gaps``: those gaps, s, where they are computed already.
+    f_e (1 + k_I I / I_0) times ``gaps``, those of a decode pass; the second term is the part of the
+    host's work that grows with tokens.
     """
     growth = 1.0 + ctx.coefficients.eager_growth * tokens / ctx.coefficients.eager_tokens
-    return ctx.engine.eager * growth * (pass_terms.gaps(ctx) if gaps is None else gaps)
+    return ctx.engine.eager * growth * gaps
 
 
 def graph_tokens(ctx: Context) -> Array:
@@ -47,31 +47,94 @@ def graph_tokens(ctx: Context) -> Array:
     return select(tokens, ctx.coefficients.engine)
 
 
-def eager_share(ctx: Context, decoding: Array, prompts: Array, new: Array) -> Array:
+class Prompts(NamedTuple):
+    """Prompts of a pass: ``number`` feed ``new`` tokens each, after ``cached`` ones.
+
+    Where a prompt is fed in ``chunks`` passes, ``number`` is the part of it in this one.
+    """
+
+    number: Array
+    new: Array
+    cached: Array
+    chunks: Array | float = 1.0
+
+    @property
+    def tokens(self) -> Array:
+        """Tokens of all."""
+        return self.number * self.new
+
+
+def eager_share(ctx: Context, decoding: Array, prompts: Prompts) -> Array:
     """Share of passes with prompts that are launched without a graph, where counts are means.
 
     Phi((r - r_g) / s): r tokens of a pass, r_g of the largest graph, s^2 = d f^2 + (p - 1) n^2 the
-    variance of Poisson numbers of d decoding requests of f tokens and of the prompts of n tokens
-    beside the one that is always there.
+    variance of Poisson numbers of d decoding requests of f tokens and of the p prompts of n tokens
+    but the one that is always there. All, where no graph is captured for prompts.
+    """
+    fed, largest = 1.0 + ctx.plan.drafts, graph_tokens(ctx)
+    rows = decoding * fed + prompts.tokens
+    others = jnp.maximum(prompts.number - 1.0, 0.0)
+    spread = jnp.sqrt(decoding * fed**2 + others * prompts.new**2 + 1.0)
+    return jnp.where(largest > 0.0, ndtr((rows - largest) / spread), 1.0)
+
+
+def attention_and_launch(ctx: Context, group: Array, context: Array, gaps: Array) -> Cost:
+    """Attention and launches of a decode pass of ``group`` requests with ``context`` tokens each.
+
+    ``gaps``: of its launches, s.
     """
     fed = 1.0 + ctx.plan.drafts
-    rows = decoding * fed + prompts * new
-    others = jnp.maximum(prompts - 1.0, 0.0)
-    spread = jnp.sqrt(decoding * fed**2 + others * new**2 + 1.0)
-    return ndtr((rows - graph_tokens(ctx)) / spread)
+    attending = pass_terms.decode_attention(ctx, micro_batch(ctx, group), fed, context)
+    return add(attending, overhead(launch=gaps))
 
 
-def launch_beside(
-    ctx: Context, decoding: Array, prompts: Array, new: Array, gaps: Array | None = None
-) -> Array:
-    """Seconds of launches that ``prompts`` of ``new`` tokens each add to a pass that decodes."""
-    return eager_share(ctx, decoding, prompts, new) * eager_launch(ctx, prompts * new, gaps)
+def decode_needs(ctx: Context, group: Array, needs: Cost, verified: Cost | None = None) -> Cost:
+    """What a decode pass takes besides the layers: N + (T_v + N) d / L + f H + tau_S b y.
+
+    N, ``needs``, of attention and launches; H of the output head; tau_S of the host for each of y
+    tokens that each of b requests gains (``pass_yield``). d drafts of the model's own heads, which
+    are of one layer each, go once more through what the f = 1 + d tokens of a request take, T_v in
+    the layers (``verified``; none: nothing is drafted). Another model drafts by passes of its own:
+    N + H + tau_S b y, with one product of the head for all f tokens.
+    """
+    micro, host = micro_batch(ctx, group), ctx.engine.sequence_time * group
+    if verified is None:
+        return add(needs, pass_terms.head(ctx, micro, 1.0), overhead(host=host))
+    drafts, host = ctx.plan.drafts, overhead(host=host * pass_yield(ctx))
+    if ctx.draft is not None:
+        return add(needs, pass_terms.head(ctx, micro, 1.0 + drafts), host)
+    heads = add(verified, needs).scaled(drafts / jnp.sum(ctx.shape.layers.count, axis=-1))
+    return add(needs, heads, pass_terms.head(ctx, micro, 1.0).scaled(1.0 + drafts), host)
 
 
-def launch_alone(ctx: Context, prompts: Array, new: Array, gaps: Array) -> Array:
-    """Seconds of launches of a pass that feeds ``prompts`` of ``new`` tokens each and no more."""
-    share = eager_share(ctx, jnp.zeros_like(prompts), prompts, new)
-    return share * eager_launch(ctx, prompts * new, gaps) + (1.0 - share) * gaps
+def prompt_needs(
+    ctx: Context, prompts: Prompts, gaps: Array, eager: Array, beside: Array | float = 0.0
+) -> Cost:
+    """What the prompts of a pass take besides the layers: A + e w E + (1 - e) (1 - x) G.
+
+    A of attention; G, ``gaps``, of launches by a graph; E of those without (``eager_launch``), in
+    the share e, ``eager``, of passes. ``beside``: x, whether requests decode in the same pass; they
+    wait for a share w of E, and the launches of their graph are counted with them.
+    """
+    waits = 1.0 - beside * (1.0 - ctx.coefficients.eager_beside_decode)
+    launch = eager * waits * eager_launch(ctx, prompts.tokens, gaps)
+    launch = launch + (1.0 - eager) * (1.0 - beside) * gaps
+    return add(pass_terms.prefill_attention(ctx, *prompts), overhead(launch=launch))
+
+
+def prompt_extra(ctx: Context, mixed: Cost, decoding: Cost, needs: Cost) -> Cost:
+    """By what prompts make a decode pass of one stage longer: (T_m - x T_d + N) / pp.
+
+    ``mixed``: T_m of all its tokens in the layers; ``decoding``: T_d of those that decode, x of
+    which do in a pass with prompts: all, or none of an engine that feeds prompts first; ``needs``:
+    N of the prompts (``prompt_needs``).
+    """
+    mixes = 1.0 - ctx.engine.prefill_first
+
+    def beyond(both: Array, part: Array) -> Array:
+        return both - mixes * part
+
+    return add(jax.tree.map(beyond, mixed, decoding), needs).scaled(1.0 / ctx.plan.pp)
 
 
 COARSE = (-2, 24, 8)  # a table of rows: 1/4 to 16 million, 8 points to a doubling
@@ -105,15 +168,14 @@ def passes(
 
     A prompt has I ``fresh`` tokens after ``cached`` ones, fed alone in k ``chunks`` or, beside
     others, in passes with T ``together`` prompt tokens. Of b requests and f = 1 + drafts tokens of
-    each, with t(n) the seconds of n tokens in the layers, A of attention, H of the head, G of
-    launch gaps, E(n) of a prompt's launches (``launches``) and y tokens that a pass yields,
+    each, with t(n) the seconds of n tokens in the layers, D and P what a decode pass and prompts
+    take besides (``decode_needs``, ``prompt_needs``), y tokens that a pass yields, x whether a pass
+    with prompts decodes too, and G of launch gaps,
 
-        decode  = ((t(b f / pp) + A_decode + G) (1 + drafts / L) + f H) / y + tau_S b
-        alone   = k t(I / k) + A_prefill + k E(I / k)
-        joining = ((I / T) (t(s b f + T) - s t(b f) + w E(T)) + A_prefill) / pp
+        decode  = (t(b f / pp) + D) / y
+        alone   = k (t(I / k) + P(1 / k))
+        joining = (I / T) (t(x b f + T) - x t(b f) + P(T / I)) / pp
         fixed   = 2 t(b f / 2 pp) - t(b f / pp) + G
-
-    s: whether a pass with prompts decodes too; w: share of launches that decoding waits for.
     """
     plan, micro = ctx.plan, micro_batch(ctx, group)
     mixes = 1.0 - ctx.engine.prefill_first
@@ -121,30 +183,27 @@ def passes(
     chunk = fresh / chunks
     together = chunk if together is None else together
     fed, share = 1.0 + plan.drafts, fresh / together
-    # the layers of a decode pass, of all groups' tokens without a pipeline, of a chunk alone, of
-    # the tokens of a pass with prompts, and of half a decode pass
-    rows = (micro * fed, group * fed, chunk, group * fed * mixes + together, micro * fed / 2.0)
-    one, gaps = jnp.asarray(1.0), pass_terms.gaps(ctx)
-    attending = pass_terms.prefill_attention(ctx, one, fresh, cached, chunks)
+    gaps = pass_terms.gaps(ctx)
     needs = attention_and_launch(ctx, group, context, gaps)
-    time, prompt = needs.time, attending.time
-    besides = (time, time, prompt / chunks, time * mixes + prompt / share, time / 2.0)
-
-    # traced once
+    prompt = Prompts(1.0 / chunks, fresh, cached, chunks)
+    prompts, decoding = prompt._replace(number=1.0 / share), mixes * group
+    alone = prompt_needs(ctx, prompt, gaps, eager_share(ctx, jnp.zeros_like(group), prompt))
+    joining = prompt_needs(ctx, prompts, gaps, eager_share(ctx, decoding, prompts), mixes)
+    # the layers of a decode pass, of all groups' tokens without a pipeline, of a chunk alone, of
+    # the tokens of a pass with prompts, and of half a decode pass: traced once
+    rows = (micro * fed, group * fed, chunk, decoding * fed + together, micro * fed / 2.0)
+    time, attending = needs.time, (x.terms["attention"] for x in (alone, joining))
+    besides = (time, time, next(attending), time * mixes + next(attending), time / 2.0)
     layers = jax.vmap(partial(pass_terms.through_layers, ctx))(jnp.stack(rows), jnp.stack(besides))
-    verified, decoding, alone, mixed, half = (trees.take(layers, i) for i in range(len(rows)))
-    launch = launch_beside(ctx, mixes * group, 1.0 / share, fresh, gaps)
+    verified, unmixed, fed_alone, mixed, half = (trees.take(layers, i) for i in range(len(rows)))
     own = Passes(
-        decode=decode_step(ctx, verified, needs, group),
+        decode=add(verified, decode_needs(ctx, group, needs, verified)).scaled(
+            1.0 / pass_yield(ctx)
+        ),
         alone=add(
-            alone.scaled(chunks),
-            attending,
-            pass_terms.prompt_head(ctx, one),
-            overhead(launch=chunks * launch_alone(ctx, one, chunk, gaps)),
+            add(fed_alone, alone).scaled(chunks), pass_terms.prompt_head(ctx, jnp.asarray(1.0))
         ),
-        joining=prompts_beside(ctx, mixed, decoding, attending.scaled(1.0 / share), launch).scaled(
-            share
-        ),
+        joining=prompt_extra(ctx, mixed, unmixed, joining).scaled(share),
         fixed=2.0 * half.time - verified.time + gaps,
     )
     if ctx.draft is None:
@@ -164,19 +223,18 @@ def step_law(ctx: Context, context: Array) -> Callable[..., Array]:
     """A function of (decoding, prompts, new, cached): seconds of a group's pass.
 
     ``decoding`` requests have ``context`` tokens each; beside them ``prompts`` others feed ``new``
-    tokens each that follow ``cached`` ones. It is ``passes`` of any mixture: decode, and the time
-    by which prompts make it longer.
+    tokens each that follow ``cached`` ones. It is ``passes`` of any mixture: a decode pass, and the
+    time by which prompts make it longer.
     """
     own = _decode_and_prompts(ctx, context)
     small = None if ctx.draft is None else _decode_and_prompts(ctx.draft, context)
 
     def step(*batch: Array) -> Array:
-        decode, prompts = own(*batch)  # the first per token that a request gains
-        seconds = decode * pass_yield(ctx) + prompts
+        decode, prompts = own(*batch)
         if small is None:
-            return seconds
+            return decode + prompts
         drafting, drafted_prompts = small(*batch)
-        return seconds + ctx.plan.drafts * drafting + ctx.drafting * drafted_prompts
+        return decode + prompts + ctx.plan.drafts * drafting + ctx.drafting * drafted_prompts
 
     return step
 
@@ -184,83 +242,24 @@ def step_law(ctx: Context, context: Array) -> Callable[..., Array]:
 def _decode_and_prompts(ctx: Context, context: Array) -> Callable[..., tuple[Array, Array]]:
     """Seconds of decoding in a step, and those that prompts add to it."""
     mixes = 1.0 - ctx.engine.prefill_first  # whether a pass with prompts decodes, too
-    kind = jnp.result_type(ctx.plan.tp)
+    kind, fed, gaps = jnp.result_type(ctx.plan.tp), 1.0 + ctx.plan.drafts, pass_terms.gaps(ctx)
     table = tabulated(lambda rows: pass_terms.through_layers(ctx, rows).time, *COARSE, kind)
 
     def through_layers(rows: Array) -> Cost:
         return overhead(layers=table(rows))
 
-    def parts(decoding: Array, prompts: Array, new: Array, cached: Array) -> tuple[Array, Array]:
-        tokens, rows = prompts * new, decoding * (1.0 + ctx.plan.drafts)
-        needs = attention_and_launch(ctx, decoding, context)
-        verified = through_layers(micro_batch(ctx, decoding) * (1.0 + ctx.plan.drafts))
-        mixed, alone = through_layers(mixes * rows + tokens), through_layers(rows)
-        attending = pass_terms.prefill_attention(ctx, prompts, new, cached)
-        launch = launch_beside(ctx, mixes * decoding, prompts, new)
-        more = prompts_beside(ctx, mixed, alone, attending, launch)
-        decode = decode_step(ctx, verified, needs, decoding)
-        return decode.time, jnp.where(tokens > 0, more.time, 0.0)
+    def parts(decoding: Array, number: Array, new: Array, cached: Array) -> tuple[Array, Array]:
+        prompts = Prompts(number, new, cached)
+        needs = attention_and_launch(ctx, decoding, context, gaps)
+        verified = through_layers(micro_batch(ctx, decoding) * fed)
+        mixed = through_layers(mixes * decoding * fed + prompts.tokens)
+        eager = eager_share(ctx, mixes * decoding, prompts)
+        joining = prompt_needs(ctx, prompts, gaps, eager, mixes)
+        more = prompt_extra(ctx, mixed, through_layers(decoding * fed), joining)
+        decode = add(verified, decode_needs(ctx, decoding, needs, verified))
+        return decode.time, jnp.where(prompts.tokens > 0, more.time, 0.0)
 
     return parts
-
-
-def prompts_beside(
-    ctx: Context, mixed: Cost, decoding: Cost, attending: Cost, launch: Array
-) -> Cost:
-    """What prompts add to a pass of one stage: (t(s b f + T) - s t(b f) + A + w E) / pp.
-
-    ``mixed`` and ``decoding``: the layers of all tokens of the pass, and of those that decode;
-    ``attending``: A of the prompts; ``launch``: E, of launches without a graph. s: whether a pass
-    with prompts decodes too; w: share of these launches that decoding waits for.
-    """
-    mixes = 1.0 - ctx.engine.prefill_first
-    waits = 1.0 - mixes * (1.0 - ctx.coefficients.eager_beside_decode)
-
-    def beyond(whole: Array, part: Array) -> Array:
-        return whole - mixes * part
-
-    longer = jax.tree.map(beyond, mixed, decoding)
-    return add(longer, attending, overhead(launch=waits * launch)).scaled(1.0 / ctx.plan.pp)
-
-
-def attention_and_launch(
-    ctx: Context, group: Array, context: Array, gaps: Array | None = None
-) -> Cost:
-    """Attention and launches of a decode pass of ``group`` requests with ``context`` tokens each.
-
-    ``gaps``: its launch gaps, s, where they are computed already.
-    """
-    fed = 1.0 + ctx.plan.drafts
-    attending = pass_terms.decode_attention(ctx, micro_batch(ctx, group), fed, context)
-    return add(attending, overhead(launch=pass_terms.gaps(ctx) if gaps is None else gaps))
-
-
-def decode_step(ctx: Context, layers: Cost, needs: Cost, group: Array) -> Cost:
-    """A decode pass per token that each request of a group gains.
-
-    ((T_layers + T_needs) (1 + d / L) + (1 + d) T_head) / y + tau_S b with the d drafts of the
-    model's own heads, which are of one layer each; another model drafts by passes of its own, and
-    this one's head then reads its weights once. ``needs``: ``attention_and_launch``.
-    """
-    drafts, tokens = ctx.plan.drafts, pass_yield(ctx)
-    own = add(layers, needs)
-    if ctx.draft is None:
-        own = own.scaled((1.0 + drafts / jnp.sum(ctx.shape.layers.count, axis=-1)) / tokens)
-    else:
-        own = own.scaled(1.0 / tokens)
-    head = verifying_head(ctx, group).scaled(1.0 / tokens)
-    return add(own, head, overhead(host=ctx.engine.sequence_time * group))
-
-
-def verifying_head(ctx: Context, group: Array) -> Cost:
-    """The output head of a decode pass: once for every draft of the model's own heads.
-
-    Drafts of another model are verified by one product.
-    """
-    fed, micro = 1.0 + ctx.plan.drafts, micro_batch(ctx, group)
-    if ctx.draft is None:
-        return pass_terms.head(ctx, micro, 1.0).scaled(fed)
-    return pass_terms.head(ctx, micro, fed)
 
 
 def pass_yield(ctx: Context) -> Array:

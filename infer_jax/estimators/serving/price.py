@@ -11,11 +11,11 @@ from infer_jax.estimators.serving import pass_terms
 from infer_jax.estimators.serving.context import Context
 from infer_jax.estimators.serving.pass_terms import Cost, add, as_draft, overhead
 from infer_jax.estimators.serving.passes import (
+    Prompts,
     attention_and_launch,
-    eager_launch,
+    decode_needs,
     graph_tokens,
-    pass_yield,
-    verifying_head,
+    prompt_needs,
 )
 from infer_jax.physics.tabulated import Tabulated, tabulated
 from infer_jax.specs import Spec, part, spec, static
@@ -38,8 +38,8 @@ class PassBatch(NamedTuple):
     pairs: Array
 
     @property
-    def chunks(self) -> tuple[Array, Array, Array]:
-        """Equal chunks with these tokens and pairs: how many, tokens of each, tokens before.
+    def prompts(self) -> Prompts:
+        """Equal prompts with these tokens and pairs.
 
         n tokens of one prompt after c cached ones have n (c + n / 2) pairs; with fewer pairs than
         n^2 / 2 they are the first tokens of m prompts, m (n / m)^2 / 2.
@@ -47,7 +47,7 @@ class PassBatch(NamedTuple):
         new = jnp.maximum(self.new, 1.0)
         single = new * new / 2.0
         several = single / jnp.clip(self.pairs, 0.5, single)
-        return several, new / several, jnp.maximum(self.pairs - single, 0.0) / new
+        return Prompts(several, new / several, jnp.maximum(self.pairs - single, 0.0) / new)
 
 
 @spec
@@ -87,30 +87,24 @@ def price(law: PassLaw, batch: PassBatch) -> Cost:
 
     Of d decoding requests with f = 1 + drafts tokens each and n prompt tokens,
 
-        T = t(d f + n) + [d > 0] (A_decode + G + H + tau_S d y) + [n > 0] (A_prefill + w E(n)),
+        T = t(d f + n) + [d > 0] D + [n > 0] P,
 
-    t in the layers, A of attention, G of launch gaps, H of the head, y tokens that a request gains
-    (``passes``). A pass of few tokens replays CUDA graphs; of the launches of a longer one decoding
-    requests wait for a part. The model's own heads, of one layer each, go once more through what
-    their tokens need; another model takes a pass for each draft, the first with the prompts.
+    t in the layers, D and P what a decode pass and prompts take besides (``decode_needs``,
+    ``prompt_needs``). A pass of few tokens replays CUDA graphs; of the launches of a longer one
+    decoding requests wait for a part. Another model that drafts takes a pass for each draft, the
+    first with the prompts.
     """
     ctx, coef, decodes = law.context, law.context.coefficients, batch.decoding > 0.0
     fed = batch.decoding * (1.0 + ctx.plan.drafts) if law.drafting else batch.decoding
-    rows, gaps = fed + batch.new, pass_terms.gaps(ctx)
+    rows, gaps, prompts = fed + batch.new, pass_terms.gaps(ctx), batch.prompts
     mean = batch.context / jnp.maximum(batch.decoding, 1.0)
     needs = attention_and_launch(ctx, batch.decoding, mean, gaps)
-    if law.drafting:
-        decode = _drafted(law, batch, needs)
-    else:
-        head = pass_terms.head(ctx, batch.decoding, 1.0)
-        decode = add(needs, head, overhead(host=ctx.engine.sequence_time * batch.decoding))
-    prompts, chunk, before = batch.chunks
-    launch = eager_launch(ctx, batch.new, gaps) * jnp.where(decodes, coef.eager_beside_decode, 1.0)
-    launch = jnp.where(rows <= graph_tokens(ctx), jnp.where(decodes, 0.0, gaps), launch)
+    verified = law.through_layers(fed) if law.drafting else None
+    decode = decode_needs(ctx, batch.decoding, needs, verified)
+    eager = jnp.where(rows > graph_tokens(ctx), 1.0, 0.0)
     prefill = add(
-        pass_terms.prefill_attention(ctx, prompts, chunk, before),
-        pass_terms.prompt_head(ctx, prompts),
-        overhead(launch=launch),
+        prompt_needs(ctx, prompts, gaps, eager, jnp.where(decodes, 1.0, 0.0)),
+        pass_terms.prompt_head(ctx, prompts.number),
     )
     cost = add(
         law.through_layers(rows),
@@ -125,17 +119,6 @@ def price(law: PassLaw, batch: PassBatch) -> Cost:
     later = price(law.draft, batch._replace(new=none, pairs=none))
     later = later.scaled((ctx.plan.drafts - 1.0) * jnp.where(decodes, 1.0, 0.0))
     return add(cost, as_draft(first), as_draft(later))
-
-
-def _drafted(law: PassLaw, batch: PassBatch, needs: Cost) -> Cost:
-    """What decoding requests need besides the layers where their drafts are verified."""
-    ctx = law.context
-    host = overhead(host=ctx.engine.sequence_time * batch.decoding * pass_yield(ctx))
-    if ctx.draft is not None:
-        return add(needs, verifying_head(ctx, batch.decoding), host)
-    verified = law.through_layers(batch.decoding * (1.0 + ctx.plan.drafts))
-    heads = add(verified, needs).scaled(ctx.plan.drafts / jnp.sum(ctx.shape.layers.count, axis=-1))
-    return add(needs, heads, verifying_head(ctx, batch.decoding), host)
 
 
 def pass_time(law: PassLaw, decoding: Array, context: Array, new: Array, pairs: Array) -> Array:

@@ -12,7 +12,7 @@ from infer_jax.estimators.serving.pass_terms import Cost, add, as_draft, overhea
 from infer_jax.estimators.serving.passes import (
     Passes,
     attention_and_launch,
-    decode_step,
+    decode_needs,
     eager_launch,
     micro_batch,
     pass_yield,
@@ -40,19 +40,21 @@ def one_pass(ctx: Context, forward: ForwardPass) -> Pass:
     """
     plan, coef, new = ctx.plan, ctx.coefficients, forward.new_tokens
     sequences = forward.sequences / plan.attention_dp
-    micro = micro_batch(ctx, sequences)
+    micro, gaps = micro_batch(ctx, sequences), pass_terms.gaps(ctx)
     decodes, context = new <= coef.decode_tokens, forward.cached_tokens + new
     verified = jnp.maximum(new, 1.0 + plan.drafts)
     kinds = (
         add(
             pass_terms.decode_attention(ctx, micro, new, forward.cached_tokens),
             pass_terms.head(ctx, micro, new),
-            overhead(launch=pass_terms.gaps(ctx), host=ctx.engine.sequence_time * sequences),
+            overhead(launch=gaps, host=ctx.engine.sequence_time * sequences),
         ),
         add(
             pass_terms.prefill_attention(ctx, micro, new, forward.cached_tokens),
             pass_terms.prompt_head(ctx, micro),
-            overhead(launch=eager_launch(ctx, new), host=jnp.zeros_like(ctx.engine.sequence_time)),
+            overhead(
+                launch=eager_launch(ctx, new, gaps), host=jnp.zeros_like(ctx.engine.sequence_time)
+            ),
         ),
     )
     needs = trees.where(decodes, *kinds)
@@ -82,15 +84,16 @@ def one_token(ctx: Context, forward: ForwardPass) -> Pass:
     """
     plain = one_pass(ctx, forward)
     sequences = forward.sequences / ctx.plan.attention_dp
-    needs = attention_and_launch(ctx, sequences, forward.cached_tokens)
-    rows = micro_batch(ctx, sequences) * (1.0 + ctx.plan.drafts)
+    needs = attention_and_launch(ctx, sequences, forward.cached_tokens, pass_terms.gaps(ctx))
+    rows, tokens = micro_batch(ctx, sequences) * (1.0 + ctx.plan.drafts), pass_yield(ctx)
     layers = pass_terms.through_layers(ctx, rows, needs.time)
-    cost = decode_step(ctx, layers, needs, sequences).scaled(ctx.coefficients.decode_factor)
+    cost = add(layers, decode_needs(ctx, sequences, needs, layers))
+    cost = cost.scaled(ctx.coefficients.decode_factor / tokens)
     terms = plain.terms
     if ctx.draft is not None:
         small = one_pass(ctx.draft, forward)
         draft = as_draft(Cost(small.terms, small.reading, small.computing))
-        cost = add(cost, draft.scaled(ctx.plan.drafts / pass_yield(ctx)))
+        cost = add(cost, draft.scaled(ctx.plan.drafts / tokens))
         terms = terms | {"draft": jnp.zeros_like(plain.time)}
     time = cost.time
     drafted = plain.replace(
