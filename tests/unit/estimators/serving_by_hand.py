@@ -205,7 +205,7 @@ class Row(SimpleNamespace):
         def eager(decoding, prompts, new):
             spread = math.sqrt(decoding * (1 + d) ** 2 + max(prompts - 1, 0) * new**2 + 1)
             rows = decoding * (1 + d) + prompts * new
-            share = 0.5 * math.erfc((graph - rows) / spread / math.sqrt(2))
+            share = 0.5 * math.erfc((graph - rows) / spread / math.sqrt(2)) if graph else 1.0
             return share * self.fe * ov * (1 + v["k_I"] * prompts * new / 8192), 1 - share
 
         gap, _ = eager(0 if q.first else n, y, i)
