@@ -129,12 +129,21 @@ class Step(Protocol):
         ...
 
 
-class PlainStep(NamedTuple):
-    """A step that only decodes, and what it leaves to prompts."""
+class Server(NamedTuple):
+    """A server that batches continuously, with the requests that it gets: what all laws read."""
 
-    time: Array  # seconds
-    room: Array  # prompt tokens that it could feed besides, in all stages
-    chunks: Array  # steps that a prompt of each kind takes on its own
+    step: Step
+    kinds: Kinds
+    limits: ServerLimits
+
+
+class DecodeStep(NamedTuple):
+    """A step that only decodes, and the budget that it leaves to prompts."""
+
+    decoding: Array  # d: requests that decode in it
+    time: Array  # t: seconds
+    prompt_budget: Array  # R: prompt tokens that it could feed besides, in all stages
+    chunks: Array  # c = ceil(I / R): steps that a prompt of each kind takes on its own
 
 
 def prompt_room(server: ServerLimits, decoding: Array) -> Array:
@@ -142,31 +151,33 @@ def prompt_room(server: ServerLimits, decoding: Array) -> Array:
     return jnp.maximum(server.stages * server.budget - decoding * server.fed, 1.0)
 
 
-def plain_step(step: Step, kinds: Kinds, server: ServerLimits, decoding: Array) -> PlainStep:
+def decode_step(server: Server, decoding: Array) -> DecodeStep:
     """The step of a server in which ``decoding`` requests are past their first token."""
     zero, one = jnp.asarray(0.0), jnp.asarray(1.0)
-    room = prompt_room(server, decoding)
-    return PlainStep(
-        step(decoding, zero, one, zero), room, jnp.ceil(kinds.fresh * server.stages / room)
-    )
+    budget = prompt_room(server.limits, decoding)
+    chunks = jnp.ceil(server.kinds.fresh * server.limits.stages / budget)
+    return DecodeStep(decoding, server.step(decoding, zero, one, zero), budget, chunks)
 
 
-def added_time(step: Step, kinds: Kinds, decoding: Array, plain: PlainStep, beside: Array) -> Array:
-    """Time (s) that a prompt of each kind adds to steps shared with ``beside`` tokens of others.
+def service_time(server: Server, decode: DecodeStep, others: Array) -> Array:
+    """Seconds that a prompt of each kind adds to its steps, ``others`` tokens of prompts beside it.
 
-    The step is extended by all prompt tokens in it, at most those it has room for, taken to be of
-    prompts like this one and half fed. Each prompt is charged its share of the tokens.
+        S = (step(d, f / i, i, h + (I - i) / 2) - t) I / f,   f = min(I + others, R),  i = min(I, f)
+
+    The f prompt tokens of a step are taken to be of prompts like this one, of I tokens after h
+    cached ones, that are half fed; each prompt is charged its share of them.
     """
-    fed = jnp.minimum(kinds.fresh + beside, plain.room)
+    kinds = server.kinds
+    fed = jnp.minimum(kinds.fresh + others, decode.prompt_budget)
     own = jnp.minimum(kinds.fresh, fed)
     before = kinds.cached + (kinds.fresh - own) / 2.0
-    times = jax.vmap(step, (None, 0, 0, 0))(decoding, fed / own, own, before)
-    return jnp.maximum(times - plain.time, 0.0) * kinds.fresh / fed
+    times = jax.vmap(server.step, (None, 0, 0, 0))(decode.decoding, fed / own, own, before)
+    return jnp.maximum(times - decode.time, 0.0) * kinds.fresh / fed
 
 
-def prompt_time(cost: Array, plain: PlainStep, server: ServerLimits) -> Array:
-    """Seconds of the steps that feed a prompt, which adds ``cost`` to those of others.
+def prefill_time(server: Server, decode: DecodeStep, service: Array) -> Array:
+    """Seconds of the steps that feed one's own prompt: stages S + c t.
 
-    Its own goes through every stage of a pipeline, one chunk after another.
+    It goes through every stage of a pipeline, one chunk after another; others wait for one stage.
     """
-    return server.stages * cost + plain.chunks * plain.time
+    return server.limits.stages * service + decode.chunks * decode.time

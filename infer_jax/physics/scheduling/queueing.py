@@ -1,8 +1,13 @@
 """Waiting times in queues: means, and percentiles from exponential tails.
 
-Laws of one queue, in closed form. Loads are shares of capacity. At and beyond capacity the
-stationary wait is infinite; ``pole`` goes on along its tangent instead, so that values and
-gradients stay finite where a limit beside them says infeasible.
+Laws of one queue, in closed form: of arrivals, of a loop whose requests go around, and of the
+distribution of a wait. A load is the utilisation rho, the arrival over the service rate. At and
+beyond 1 the stationary wait is infinite; ``pole`` goes on along its tangent instead, so that values
+and gradients stay finite where a limit beside them says infeasible.
+
+Symbols: rho load, S time of service, c_a^2 and c_s^2 squared coefficients of variation of the gaps
+between arrivals and of S; C requests in a loop, X their rate, D the seconds that each asks of a
+queue.
 """
 
 from typing import NamedTuple
@@ -19,7 +24,7 @@ SHARPEST = 0.02  # width of a jump in a distribution, as a share of the shortest
 TENTH, STEEP, FLATTER = 0.44, 0.84, 0.4  # how soon after an arrival the excess comes: clustered
 SHORTEST = 1e-12  # s, of a service that is told from none
 FARTHEST = 40.0  # scales beyond which nothing of a tail is left
-FULLEST, CLOSER = 1.0 - 1e-6, 6  # load of a closed loop's queue at most; steps to its rate
+FULLEST, NEWTON_STEPS = 1.0 - 1e-6, 6  # load of a closed loop's queue at most; steps to its rate
 RAREST = 1e-6  # deviations that a mean wait is at least taken for: its chance is then 2e-12
 
 
@@ -44,12 +49,13 @@ def single_server_wait(
 ) -> Array:
     """Mean wait (s) before one server that serves in the order of arrival.
 
-    rate E[S^2] / (2 (1 - load)) for Poisson arrivals (Pollaczek and Khinchine), S the time of
-    service (``mean`` and ``second`` moment). Of others ``burst`` times that for exponential S,
-    exactly, and times 2 (c_a^2 + c_s^2) / ((c_a^2 + 1) (1 + c_s^2)) for other S, c_a^2 the
-    ``variability`` of arrivals, c_s^2 that of S: exact in heavy traffic (Kingman 1961,
-    Mathematical Proceedings 57). Arrivals more regular than Poisson, and S other than exponential:
-    times the exponential of
+        W = rate E[S^2] / (2 (1 - load))
+
+    for Poisson arrivals (Pollaczek and Khinchine), ``mean`` and ``second`` the moments of S. Of
+    others ``burst`` times that for exponential S, exactly, and times 2 (c_a^2 + c_s^2) /
+    ((c_a^2 + 1) (1 + c_s^2)) for other S, c_a^2 the ``variability``: exact in heavy traffic
+    (Kingman 1961, Mathematical Proceedings 57). Arrivals more regular than Poisson, and S other
+    than exponential: times the exponential of
 
         -2 (1 - load) (1 - c_a^2)^2 / (3 load) (1 / (c_a^2 + c_s^2) - 1 / (c_a^2 + 1)),
 
@@ -58,28 +64,28 @@ def single_server_wait(
     ``bursts(load, variability)`` if not given. Source: Kleinrock, Queueing Systems 1 (1975), 5.6
     and 6.4.
     """
-    varied = second + (variability - 1.0) * mean**2
-    times = (bursts(load, variability) if burst is None else burst) / (variability + 1.0)
-    regular = jnp.maximum(1.0 - variability, 0.0)
-    unlike = variability + jnp.maximum(second / jnp.maximum(mean**2, SHORTEST**2) - 1.0, 0.0)
-    far = jnp.clip(1.0 - load, 0.0, 1.0) / jnp.maximum(load, 1e-3)
-    sooner = 1.0 / jnp.maximum(unlike, 1e-2) - 1.0 / (variability + 1.0)
-    less = jnp.exp(-2.0 / 3.0 * far * regular**2 * sooner)
-    return rate * jnp.maximum(varied, 0.0) * times * less * pole(load)
+    both = second + (variability - 1.0) * mean**2  # (c_a^2 + c_s^2) E[S]^2
+    ratio = (bursts(load, variability) if burst is None else burst) / (variability + 1.0)
+    service = jnp.maximum(second / jnp.maximum(mean**2, SHORTEST**2) - 1.0, 0.0)  # c_s^2
+    sooner = 1.0 / jnp.maximum(variability + service, 1e-2) - 1.0 / (variability + 1.0)
+    free = jnp.clip(1.0 - load, 0.0, 1.0) / jnp.maximum(load, 1e-3)
+    regular = jnp.exp(-2.0 / 3.0 * free * jnp.maximum(1.0 - variability, 0.0) ** 2 * sooner)
+    return rate * jnp.maximum(both, 0.0) * ratio * regular * pole(load)
 
 
 def closed_wait(requests: Array, demand: Array, elsewhere: Array) -> Array:
     """Mean wait (s) before a server of ``requests`` that go around, by mean-value analysis.
 
-    (v + sqrt(v^2 + 2 (C - 1) D^2)) / 2, v = (C - 2) D - Z: C requests each ask D seconds of one
-    server that serves in order, and are Z seconds ``elsewhere`` in between. It solves
-    R = D + (C - 1) / C (Q D - U D / 2), with Q = C R / (Z + R) there and U = C D / (Z + R) busy:
-    an arrival finds what a loop of one request fewer has in the mean (Reiser and Lavenberg 1980,
-    Journal of the ACM 27, 2), which is about (C - 1) / C of what C have (Schweitzer 1979; Bard
-    1979), and services of one length are half done (Reiser 1979, IEEE Transactions on
-    Communications 27, 8). Of m servers D = S / m, and S (1 - 1 / m) are elsewhere (Seidmann,
-    Schweitzer and Shalev-Oren 1987, Large Scale Systems 12). With few requests it is U D / 2, and
-    once they fill the server C D - Z - D.
+        W = (v + sqrt(v^2 + 2 (C - 1) D^2)) / 2,   v = (C - 2) D - Z
+
+    C requests each ask D seconds of one server that serves in order, and are Z seconds
+    ``elsewhere`` in between. It solves R = D + (C - 1) / C (Q D - U D / 2), with
+    Q = C R / (Z + R) there and U = C D / (Z + R) busy: an arrival finds what a loop of one request
+    fewer has in the mean (Reiser and Lavenberg 1980, Journal of the ACM 27, 2), which is about
+    (C - 1) / C of what C have (Schweitzer 1979; Bard 1979), and services of one length are half
+    done (Reiser 1979, IEEE Transactions on Communications 27, 8). Of m servers D = S / m, and
+    S (1 - 1 / m) are elsewhere (Seidmann, Schweitzer and Shalev-Oren 1987, Large Scale Systems 12).
+    With few requests it is U D / 2, and once they fill the server C D - Z - D.
 
     >>> float(closed_wait(jnp.asarray(1.0), jnp.asarray(0.1), jnp.asarray(1.0)))
     0.0
@@ -92,21 +98,21 @@ def closed_wait(requests: Array, demand: Array, elsewhere: Array) -> Array:
 def closed_rate(requests: Array, unhindered: Array, demands: tuple[Array, ...]) -> Array:
     """Requests/s of ``requests`` that go around several queues, by mean-value analysis.
 
-    X (unhindered + sum W) = C, Little's law for a whole cycle of C requests, of which
-    ``unhindered`` seconds pass where nobody waits. A queue that asks D seconds of them keeps
+        X (unhindered + sum W) = C,   W = D u / (2 (1 - u)),   u = (C - 1) / C X D
 
-        W = D u / (2 (1 - u)),  u = (C - 1) / C X D
-
-    more: ``closed_wait`` for one queue. With few requests X is C / unhindered, with many 1 / D of
-    the slowest queue, the asymptotes of Lazowska et al., Quantitative System Performance (1984),
-    5.2. Newton's steps on a convex function, from the least that one queue alone lets through; a
-    derivative needs the last of them alone.
+    by Little's law for a whole cycle of C requests, of which ``unhindered`` seconds pass where
+    nobody waits, and W more in a queue that asks D seconds of them: ``closed_wait`` for one queue.
+    With few requests X is C / unhindered, with many 1 / D of the slowest queue, the asymptotes of
+    Lazowska et al., Quantitative System Performance (1984), 5.2. Newton's steps on a convex
+    function, from the least that one queue alone lets through; a derivative needs the last alone.
 
     >>> round(float(closed_rate(*map(jnp.asarray, (1.0, 4.0)), (jnp.asarray(1.0),))), 6)
     0.25
     """
 
-    def closer(rate: Array, requests: Array, cycle: Array, demands: tuple[Array, ...]) -> Array:
+    def newton_step(
+        rate: Array, requests: Array, cycle: Array, demands: tuple[Array, ...]
+    ) -> Array:
         seen = jnp.maximum(requests - 1.0, 0.0) / requests
         beyond, slope = rate * cycle - requests, cycle
         for demand in demands:
@@ -115,44 +121,55 @@ def closed_rate(requests: Array, unhindered: Array, demands: tuple[Array, ...]) 
             slope = slope + 0.5 * demand * load * (2.0 - load) / (1.0 - load) ** 2
         return rate - beyond / slope
 
-    held = lax.stop_gradient((requests, unhindered, demands))
-    some, cycle, asked = held
-    waits = jnp.stack([closed_wait(some, demand, cycle - demand) for demand in asked])
-    rate = some / (cycle + jnp.max(waits, axis=0))
-    rate = lax.fori_loop(0, CLOSER, lambda _, rate: closer(rate, *held), rate)
-    return closer(rate, requests, unhindered, demands)
+    fixed = lax.stop_gradient((requests, unhindered, demands))
+    count, cycle, seconds = fixed
+    waits = jnp.stack([closed_wait(count, demand, cycle - demand) for demand in seconds])
+    rate = count / (cycle + jnp.max(waits, axis=0))
+    rate = lax.fori_loop(0, NEWTON_STEPS, lambda _, rate: newton_step(rate, *fixed), rate)
+    return newton_step(rate, requests, unhindered, demands)
 
 
 def bursts(load: Array, variability: Array) -> Array:
     """Mean wait before an exponential server over that of Poisson arrivals, gaps being gamma.
 
-    (s / (1 - s)) / (u / (1 - u)), s = (1 + c^2 (1 - s) / u)^(-1 / c^2) what arrivals find the
-    server busy, u the load, c^2 the ``variability`` of gaps. 1 - s is the root of a convex
-    function; Newton's steps from its value in heavy traffic, 2 (1 - u) / (1 + c^2). A derivative
-    needs the last of them alone: at the root a step moves as the root does.
+        (s / (1 - s)) / (rho / (1 - rho)),   s = (1 + c_a^2 (1 - s) / rho)^(-1 / c_a^2)
+
+    s is the chance that an arrival finds the server busy. 1 - s is the root of a convex function;
+    Newton's steps from its value in heavy traffic, 2 (1 - rho) / (1 + c_a^2). A derivative needs
+    the last of them alone: at the root a step moves as the root does. Source: Kleinrock, Queueing
+    Systems 1 (1975), 6.4.
     """
-    u, varied = jnp.clip(load, 1e-4, TANGENT_LOAD), jnp.maximum(variability, 1e-2)
-    least = (1.0 - u) / (1.0 + varied)
+    rho, varied = jnp.clip(load, 1e-4, TANGENT_LOAD), jnp.maximum(variability, 1e-2)
+    least = (1.0 - rho) / (1.0 + varied)
 
-    def closer(free: Array, u: Array, varied: Array, least: Array) -> Array:
-        far = jnp.exp(-jnp.log1p(varied * free / u) / varied)
-        slope = 1.0 - far / (u + varied * free)
-        return jnp.clip(free - (free + far - 1.0) / jnp.maximum(slope, 1e-3), least, 1.0)
+    def newton_step(free: Array, rho: Array, varied: Array, least: Array) -> Array:
+        busy = jnp.exp(-jnp.log1p(varied * free / rho) / varied)
+        slope = 1.0 - busy / (rho + varied * free)
+        return jnp.clip(free - (free + busy - 1.0) / jnp.maximum(slope, 1e-3), least, 1.0)
 
-    held = lax.stop_gradient((u, varied, least))
-    near = lax.fori_loop(0, 5, lambda _, free: closer(free, *held), 2.0 * held[2])
-    free = closer(near, u, varied, least)
-    return (1.0 - free) / free * (1.0 - u) / u
+    fixed = lax.stop_gradient((rho, varied, least))
+    free = lax.fori_loop(0, 5, lambda _, free: newton_step(free, *fixed), 2.0 * fixed[2])
+    free = newton_step(free, rho, varied, least)
+    return (1.0 - free) / free * (1.0 - rho) / rho
+
+
+def excess_arrivals(expected: Array, variability: Array) -> Array:
+    """Arrivals about one, beyond those of Poisson, while ``expected`` come: (c_a^2 - 1) share.
+
+    Half of them come before it and half after; the share is ``burst_share``.
+    """
+    return (variability - 1.0) * burst_share(expected, variability)
 
 
 def burst_share(expected: Array, variability: Array) -> Array:
-    """Share of the excess of bursty arrivals that comes while ``expected`` are expected.
+    """Share of the excess of bursty arrivals that comes while ``expected`` = x are expected.
 
-    After an arrival, (c^2 - 1) / 2 more than the average come sooner or later (Cox, Renewal
-    Theory, 1962, 4.2). Gaps of a gamma distribution of ``variability`` c^2 have seen
-    sum_k P(k / c^2, x / c^2) arrivals when x are expected, P the regularised incomplete gamma
-    function; 1 - exp(-0.44 (10 x)^(0.84 c^-0.8)) is their share of the excess to 0.08, c^2 from
-    1/2 to 8. A test has the sum.
+        1 - exp(-0.44 (10 x)^(0.84 c_a^-0.8))
+
+    After an arrival, (c_a^2 - 1) / 2 more than the average come sooner or later (Cox, Renewal
+    Theory, 1962, 4.2). Gaps of a gamma distribution have seen sum_k P(k / c_a^2, x / c_a^2)
+    arrivals when x are expected, P the regularised incomplete gamma function; this is their share
+    of the excess to 0.08, c_a^2 from 1/2 to 8. A test has the sum.
     """
     power = STEEP * jnp.exp(-FLATTER * jnp.log(jnp.maximum(variability, 1e-3)))
     scaled = jnp.exp(power * jnp.log(10.0 * expected + 1e-6))
@@ -162,17 +179,15 @@ def burst_share(expected: Array, variability: Array) -> Array:
 def unlike_exponential(heavy: Array, load: Array, servers: Array) -> Array:
     """Mean wait before ``servers`` (real, at least 1) over that with exponential service.
 
-    ``heavy`` in heavy traffic, (c_a^2 + c_s^2) / (c_a^2 + 1), the denominator of the arrivals that
-    the exponential servers see; 1 where few wait, for then it is the next to finish of many that
-    counts. Between them h + (1 - h) k / sqrt(1 + k^2) with
+        h + (1 - h) k / sqrt(1 + k^2),   k = (1 - rho) (m - 1) (sqrt(4 + 5 m) - 2) / (16 rho m)
 
-        k = (1 - u) (m - 1) (sqrt(4 + 5 m) - 2) / (16 u m)
-
-    of Cosmetatos 1975 (INFOR 13), u the load and m the servers: his law for Poisson arrivals
-    and service of one length is h = 1/2 and k itself.
+    m servers; h = ``heavy`` in heavy traffic, (c_a^2 + c_s^2) / (c_a^2 + 1), the denominator of the
+    arrivals that the exponential servers see; 1 where few wait, for then it is the next to finish
+    of many that counts. k is of Cosmetatos 1975 (INFOR 13), whose law for Poisson arrivals and
+    service of one length is h = 1/2 and k itself.
     """
-    m, u = jnp.maximum(servers, 1.0), jnp.maximum(load, 1e-6)
-    k = (1.0 - u) * (m - 1.0) * (jnp.sqrt(4.0 + 5.0 * m) - 2.0) / (16.0 * u * m)
+    m, rho = jnp.maximum(servers, 1.0), jnp.maximum(load, 1e-6)
+    k = (1.0 - rho) * (m - 1.0) * (jnp.sqrt(4.0 + 5.0 * m) - 2.0) / (16.0 * rho * m)
     return heavy + (1.0 - heavy) * k / jnp.sqrt(1.0 + k**2)
 
 

@@ -15,7 +15,8 @@ from scipy.special import gammainc
 from infer_jax.physics import scheduling
 from infer_jax.physics.root import crossing
 from infer_jax.physics.scheduling import prefix_cache, queueing
-from infer_jax.physics.scheduling.occupancy import present
+from infer_jax.physics.scheduling.occupancy import number_in_system
+from infer_jax.specs import Arrivals
 from tests.unit.physics.derivatives import agree_at, finite_at, numbers
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -34,7 +35,7 @@ def waiting(load, servers, variability):
     """Mean number that wait before exponential servers of one second, and the chance to wait."""
     n = jnp.arange(1.0, 401.0)
     served = jnp.minimum(n, servers)
-    p = present(load * servers, served, variability)
+    p = number_in_system(Arrivals(rate=load * servers, variability=variability), served)
     beyond = jnp.maximum(n - servers, 0.0)
     full = jnp.where(n > servers, served, 0.0)  # those whom an arrival joined that had to wait
     return p.mean(beyond, 1.0), p.mean(full) / (load * servers)
@@ -70,7 +71,7 @@ def test_as_many_leave_as_come_and_slopes_are_right():
 
     def mean(rate, variability, growth):
         served = 9.0 * (1.0 - jnp.exp(-growth * n))
-        p = present(rate, served, variability)
+        p = number_in_system(Arrivals(rate=rate, variability=variability), served)
         return p.mean(n, 1.0), p.mean(served)
 
     assert float(mean(*numbers(7.0, 3.0, 0.3))[1]) == pytest.approx(7.0, rel=1e-9)
