@@ -21,8 +21,8 @@ from experiments import _report
 from infer_jax.catalog import load_model, load_system
 from infer_jax.catalog.files import write_text
 from infer_jax.catalog.foreign import read_toml
+from infer_jax.catalog.models import template
 from infer_jax.design import QualityWrapper, export, optimise
-from infer_jax.design.config_json import template
 from infer_jax.design.quality import Chinchilla, compute_optimal
 from infer_jax.design.sensitivity import elasticities, what_if
 from infer_jax.design.toml import DesignSpec, spec_of

@@ -26,7 +26,8 @@ def attach_stub(package: str) -> tuple[Callable[[str], Any], Callable[[], list[s
         for alias in node.names
     }
     declared = {ast.unparse(x.target) for x in stub.body if isinstance(x, ast.AnnAssign)}
-    parts = {home.removeprefix(f"{package}.").partition(".")[0] for home in homes.values()}
+    own = [home for home in homes.values() if home.startswith(f"{package}.")]
+    parts = {home.removeprefix(f"{package}.").partition(".")[0] for home in own}
 
     def get(name: str) -> Any:
         if name in homes:

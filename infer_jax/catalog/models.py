@@ -1,18 +1,23 @@
-"""Models, by bundled name or from a Hugging Face config.json."""
+"""Models, by bundled name or from a Hugging Face config.json, and as one that is read back."""
 
+import json
 import os
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
+import jax
+import numpy as np
+
 from infer_jax.catalog.files import read_text
 from infer_jax.catalog.foreign import Parsed, json_of
-from infer_jax.catalog.huggingface.assembly import FAMILIES, architecture
+from infer_jax.catalog.huggingface.assembly import FAMILIES, architecture, config_of
 from infer_jax.catalog.huggingface.facts import Facts
 from infer_jax.catalog.names import format_of, nearest, shape_of
 from infer_jax.errors import InputError, WrongPartError
-from infer_jax.specs import Architecture
+from infer_jax.specs import Architecture, leaves
 from infer_jax.specs.fields import fresh
 
 HUB = "https://huggingface.co/"
@@ -110,6 +115,45 @@ def load_model(
     arch, model_type, words = architecture(config, published, **formats)
     folder = str(path.parent)
     return Model(name, arch, model_type, str(path), words, tuple(config.notes), {}, folder)
+
+
+def template(model: Model | str) -> Parsed:
+    """The config.json of a bundled model by name, or of a file or folder."""
+    name = model.name if isinstance(model, Model) else model
+    if (bundled := BUNDLED / f"{name.casefold()}.json").is_file():
+        return _json(bundled)["config"]
+    source = model.source if isinstance(model, Model) else model
+    return _json(_config_path(source) or Path(source))
+
+
+def export(
+    arch: Architecture, base: Mapping[str, object], **formats: str
+) -> tuple[dict[str, object], Architecture]:
+    """(config.json, the architecture it is read back as) of a design.
+
+    ``base``, the config of the model that it began as, is its template: only keys whose numbers
+    changed are rewritten.
+
+    Raises:
+        InputError: the family of the template cannot spell the design.
+    """
+    config, family = config_of(arch, base), str(base.get("model_type"))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "config.json"
+        path.write_text(json.dumps(config))
+        try:
+            read = load_model(path, **formats).architecture
+        except InputError as error:
+            where = f"config.json of family {family}"
+            raise InputError(where, error.field, error.value, error.allowed) from None
+    # the two may differ in the counts of norms and biases alone
+    if jax.tree.structure(arch) != jax.tree.structure(read):
+        raise InputError("config.json", "family", family, "one that has layers of this structure")
+    for (path, _, x), (_, _, y) in zip(leaves(arch), leaves(read), strict=True):
+        if not path.endswith("vectors") and not np.isclose(float(x), float(y), rtol=1e-12):
+            allowed = f"{float(y):.12g}, which is what a config of family {family} can say"
+            raise InputError("config.json", path, float(x), allowed)
+    return config, read
 
 
 def _read_as(name_or_path: str | os.PathLike[str]) -> tuple[str | os.PathLike[str], str | None]:

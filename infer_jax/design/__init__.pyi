@@ -1,4 +1,4 @@
-from infer_jax.design.config_json import export as export
+from infer_jax.catalog.models import export as export
 from infer_jax.design.design import Design as Design, Search as Search, optimise as optimise
 from infer_jax.design.frontier import change_path as change_path, flips as flips, follow as follow
 from infer_jax.design.quality import LAWS as LAWS, law as law

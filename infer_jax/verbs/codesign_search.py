@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from infer_jax.catalog.files import write_text
+from infer_jax.catalog.models import export, template
 from infer_jax.design.ascent import AscentProgress
-from infer_jax.design.config_json import export, template
 from infer_jax.design.design import Design, Search
 from infer_jax.design.expected import expected_design
 from infer_jax.design.frontier import ChangePath, Flip, change_path, flips, follow

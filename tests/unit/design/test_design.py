@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from infer_jax.catalog import load_model
+from infer_jax.catalog.models import template
 from infer_jax.design import Search, changed, export, optimise
-from infer_jax.design.config_json import template
 from infer_jax.design.names import dependent_axes
 from infer_jax.errors import InputError
 from infer_jax.specs import Plan, Workload
