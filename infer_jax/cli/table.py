@@ -10,14 +10,14 @@ class Verb(NamedTuple):
     """A command: an example, and how its answer is drawn.
 
     Args:
-        example: its words.
+        example: the words after its name.
         picture: help of ``--out``, where the command, and not its verb, draws the answer.
         drawn: the file of the picture where none is named, in which case ``--no-picture`` is
             an option.
         module: of ``infer_jax.cli``, where it is no verb of the library.
     """
 
-    example: str
+    example: str = ""
     picture: str = ""
     drawn: str = ""
     module: str = ""
@@ -29,51 +29,45 @@ PICTURE = "A picture of the answer, too: .png, .svg, .pdf or .html."
 
 VERBS = {
     "frontier": Verb(
-        "frontier llama-3.1-70b --hardware h100_sxm --quant fp8 --isl 4096", PLACE, "frontier.png"
+        "llama-3.1-70b --hardware h100_sxm --quant fp8 --isl 4096", PLACE, "frontier.png"
     ),
-    "estimate": Verb("estimate llama-3.1-8b --hardware h100_sxm --tp 1 --batch 32", PICTURE),
-    "memory": Verb("memory llama-3.1-70b --hardware h100_sxm --tp 4 --max-model-len 8192", PICTURE),
-    "layout": Verb("layout palm-540b --hardware tpu_v4 --total-gpus 64 --batch 512", PICTURE),
-    "kernels": Verb(
-        "kernels deepseek-v3 --hardware h800_sxm --ep 32 --deepep --batch 2048", PICTURE
-    ),
-    "measure": Verb("measure --out my_chip.toml"),
-    "offload": Verb("offload opt-175b --hardware t4_host --isl 512 --osl 32", PLACE, "offload.png"),
+    "estimate": Verb("llama-3.1-8b --hardware h100_sxm --tp 1 --batch 32", PICTURE),
+    "memory": Verb("llama-3.1-70b --hardware h100_sxm --tp 4 --max-model-len 8192", PICTURE),
+    "layout": Verb("palm-540b --hardware tpu_v4 --total-gpus 64 --batch 512", PICTURE),
+    "kernels": Verb("deepseek-v3 --hardware h800_sxm --ep 32 --deepep --batch 2048", PICTURE),
+    "measure": Verb("--out my_chip.toml"),
+    "offload": Verb("opt-175b --hardware t4_host --isl 512 --osl 32", PLACE, "offload.png"),
     "plan": Verb(
-        "plan llama-3.1-70b --hardware h200_sxm --total-gpus 8 --tpot 30ms",
+        "llama-3.1-70b --hardware h200_sxm --total-gpus 8 --tpot 30ms",
         picture="A picture: .png, .svg, .pdf or .html; or the folder that starts the first plan.",
     ),
-    "deploy": Verb("deploy PLAN.json --out my_service"),
-    "replay": Verb("replay llama-3.1-8b --hardware h100_sxm --tp 1 --request-rate 8 --prompts 400"),
-    "traffic": Verb("traffic TRACE.csv --out traffic.png"),
+    "deploy": Verb("PLAN.json --out my_service"),
+    "replay": Verb("llama-3.1-8b --hardware h100_sxm --tp 1 --request-rate 8 --prompts 400"),
+    "traffic": Verb("TRACE.csv --out traffic.png"),
     "sessions": Verb(
-        "sessions llama-3.1-8b --hardware h100_sxm --tp 1 --traffic agents.toml "
-        "--tier host=1024,55,0.5"
+        "llama-3.1-8b --hardware h100_sxm --tp 1 --traffic agents.toml --tier host=1024,55,0.5"
     ),
-    "fleet": Verb("fleet llama-3.1-8b --hardware h100_sxm --traffic examples/traffic.toml --tp 1"),
-    "offline": Verb(
-        "offline llama-3.1-8b --hardware h100_sxm --prompts 1m --isl 512 --osl 256+-256"
-    ),
-    "report": Verb("report llama-3.1-70b --hardware h100_sxm --quant fp8 --tpot 30ms"),
-    "models": Verb("models llama-3.1-8b", module="listing"),
-    "hardware": Verb("hardware h100_sxm", module="listing"),
-    "estimators": Verb("estimators", module="listing"),
-    "doctor": Verb("doctor", module="listing"),
+    "fleet": Verb("llama-3.1-8b --hardware h100_sxm --traffic examples/traffic.toml --tp 1"),
+    "offline": Verb("llama-3.1-8b --hardware h100_sxm --prompts 1m --isl 512 --osl 256+-256"),
+    "report": Verb("llama-3.1-70b --hardware h100_sxm --quant fp8 --tpot 30ms"),
+    "models": Verb("llama-3.1-8b", module="listing"),
+    "hardware": Verb("h100_sxm", module="listing"),
+    "estimators": Verb(module="listing"),
+    "doctor": Verb(module="listing"),
     "calibrate": Verb(
-        "calibrate runs/*.json --config llama-3.1-8b --hardware h100_sxm --tp 1 --out my_h100.toml"
+        "runs/*.json --config llama-3.1-8b --hardware h100_sxm --tp 1 --out my_h100.toml"
     ),
     "compare": Verb(
-        "compare llama-3.1-8b --hardware h100_sxm --tp 1 --estimator serving "
-        "--estimator economics.planned",
+        "llama-3.1-8b --hardware h100_sxm --tp 1 --estimator serving --estimator economics.planned",
         PICTURE,
     ),
     "sensitivity": Verb(
-        "sensitivity llama-3.1-70b --hardware h100_sxm --tp 8 --batch 32",
+        "llama-3.1-70b --hardware h100_sxm --tp 8 --batch 32",
         picture="A tornado picture: .png, .svg, .pdf or .html.",
     ),
-    "codesign": Verb("codesign SPEC.toml --out design"),
-    "chip": Verb("chip h100_sxm", PICTURE),
-    "sweep": Verb("sweep SPACE.toml --out result.parquet"),
+    "codesign": Verb("SPEC.toml --out design"),
+    "chip": Verb("h100_sxm", PICTURE),
+    "sweep": Verb("SPACE.toml --out result.parquet"),
 }
 
 

@@ -47,7 +47,7 @@ class Verbs(TyperGroup):
 
             function = command_of(name)
         program = typer.Typer(add_completion=False, rich_markup_mode=None)
-        example = f"Example: infer-jax {VERBS[name].example}".replace("-", HYPHEN)
+        example = f"Example: infer-jax {name} {VERBS[name].example}".rstrip().replace("-", HYPHEN)
         program.command(name, cls=VerbCommand, help=line_of(name), epilog=example)(function)
         return name, typer.main.get_command(program), rest
 

@@ -100,7 +100,7 @@ def test_lists_are_complete():
 def test_every_verb_helps_with_an_example_and_has_what_all_have(verb):
     ran = run(verb, "--help")
     assert ran.code == 0
-    assert f"Example: infer-jax {VERBS[verb].example}" in " ".join(ran.out.split())
+    assert f"Example: infer-jax {verb} {VERBS[verb].example}".rstrip() in " ".join(ran.out.split())
     assert "--json" in ran.out and "--quiet" in ran.out
     lines = ran.out.splitlines()
     assert max(map(len, lines)) <= 80 and not any(x.endswith("-") for x in lines)
