@@ -130,6 +130,16 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
         temporary.write_bytes(data)
 
 
+def takes_file(path: str | os.PathLike[str]) -> bool:
+    """Whether a file can be written there: its folder is there and can be written."""
+    path = Path(path)
+    try:
+        folder = path.parent.is_dir() and os.access(path.parent, os.W_OK)
+        return folder and not path.is_dir()
+    except (OSError, ValueError):  # a name too long, a null byte
+        return False
+
+
 def check_folder(path: str | os.PathLike[str]) -> None:
     """Check, before computing, that a new folder can be written there.
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from infer_jax.catalog.files import read_text, replace_file, write_text
+from infer_jax.catalog.files import read_text, replace_file, takes_file, write_text
 from infer_jax.catalog.foreign import json_of, read_arrays
 from infer_jax.errors import InputError
 from infer_jax.on_demand import load_optional
@@ -36,7 +36,7 @@ def check(path: str | os.PathLike[str], mark: str) -> None:
     path = Path(path)
     if path.suffix not in KINDS:
         raise InputError("sweep", "out", str(path), f"a name that ends in {', '.join(KINDS)}")
-    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK) or path.is_dir():
+    if not takes_file(path):
         raise InputError("sweep", "out", str(path), "a file in a folder that can be written")
     if path.suffix == ".parquet":
         _pyarrow()

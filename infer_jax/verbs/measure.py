@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from infer_jax import verbs
-from infer_jax.errors import InputError
-from infer_jax.results import option
+from infer_jax.results.problems import refuse
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import Option, either
@@ -34,12 +33,11 @@ def measure(
             for any product.
     """
     from infer_jax.catalog import load_system
-    from infer_jax.catalog.files import write_text
+    from infer_jax.catalog.files import takes_file, write_text
     from infer_jax.verbs.measure_result import measured_curves
 
-    if out is not None and (Path(out).suffix != ".toml" or not Path(out).parent.is_dir()):
-        allowed = "a .toml file in a folder that exists"
-        raise InputError("command line", option("out"), str(out), allowed)
+    if out is not None and (Path(out).suffix != ".toml" or not takes_file(out)):
+        raise refuse("out", str(out), "a .toml file in a folder that can be written")
     chip = load_system(base).hardware.chip if base else None
     result = measured_curves(chip, base or "", either(price, 0.0), toy=toy)
     if out is not None:

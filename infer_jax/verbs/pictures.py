@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from infer_jax.catalog import System
+from infer_jax.catalog.files import takes_file
 from infer_jax.estimators import Estimator, Trust
 from infer_jax.plots.plan_chart import PlanChart
 from infer_jax.plots.rendering import KINDS, FigureResult, facts_caption, picture_endings, rent
@@ -32,15 +33,10 @@ def check(
         InputError: another suffix, a folder, or a folder that cannot be written; a package is not
             installed.
     """
-    path = Path(out)
-    ending = path.suffix.lower()
+    ending = Path(out).suffix.lower()
     if ending not in kinds:
         raise refuse("out", str(out), picture_endings(kinds))
-    try:
-        good = path.parent.is_dir() and os.access(path.parent, os.W_OK) and not path.is_dir()
-    except (OSError, ValueError):  # a null byte, a name too long
-        good = False
-    if not good:
+    if not takes_file(out):
         otherwise = f", or {option('no_picture')}" if unasked else ""
         raise refuse("out", str(out), f"a file in a folder that can be written{otherwise}")
     if page and ending == ".html":
@@ -85,8 +81,8 @@ def check_profile(path: Path, hardware: HardwareLike, start: Estimator) -> None:
         InputError: a file that cannot be written, or the profile that the fit starts from; an
             estimator whose coefficients stand in no table of a profile.
     """
-    allowed, folder = "", path.parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
+    allowed = ""
+    if not takes_file(path):
         allowed = "a .toml file in a folder that can be written"
     elif isinstance(hardware, Hardware):
         allowed = "with a system by name or file, over whose profile the new one stands"
