@@ -177,8 +177,6 @@ def plot_parity(groups: Mapping[str, Parity], title: str = "", caption: str = ""
 
 
 def _draw(axes: Axes, group: Parity) -> None:
-    from matplotlib.ticker import LogLocator
-
     low, high = group.band
     times = 1e3 * np.stack(group[:3])
     measured, before, after = times = times[:, np.isfinite(group.measured)]
@@ -190,8 +188,4 @@ def _draw(axes: Axes, group: Parity) -> None:
     axes.plot(measured, before, "o", label="before", **look)
     axes.plot(measured, after, "s", color=SERIES[0], markersize=6, label="after", zorder=4)
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends, xlabel="measured, ms")
-    for axis in (axes.xaxis, axes.yaxis):
-        few = ends[1] < DECADES * ends[0]
-        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if few else (1.0,)))
-        axis.set_major_formatter("{x:,g}")
-        axis.set_minor_formatter("")
+    readable(axes, DECADES)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from infer_jax.catalog.files import replace_file
 from infer_jax.errors import InputError, printable
+from infer_jax.on_demand import load_optional
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -116,12 +117,7 @@ def style() -> Iterator[None]:
     Raises:
         InputError: matplotlib is not installed.
     """
-    try:
-        import matplotlib as mpl
-    except ImportError:
-        raise InputError(
-            "pictures", "matplotlib", "not installed", "pip install 'infer_jax[plots]'"
-        ) from None
+    mpl = load_optional("pictures", "matplotlib", "plots")
     with mpl.rc_context():
         mpl.rc_file(Path(__file__).with_name("style.mplstyle"), use_default_template=False)
         mpl.rcParams["axes.titlesize"] = 9.5 if is_slide() else 11.0  # panels of a slide are narrow

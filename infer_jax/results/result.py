@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from infer_jax.errors import InputError
+from infer_jax.on_demand import load_optional
 from infer_jax.results.numbers import to_json_types
 from infer_jax.results.parts import Answers, Notes, Part, Rows, Section
 from infer_jax.results.text import as_html, as_text
@@ -81,11 +82,8 @@ class Result:
         Raises:
             InputError: pandas is not installed.
         """
-        try:
-            import pandas
-        except ImportError:
-            allowed = "pip install 'infer_jax[pandas]', or rows(), which are dictionaries"
-            raise InputError("to_pandas", "pandas", "not installed", allowed) from None
+        otherwise = ", or rows(), which are dictionaries"
+        pandas = load_optional("to_pandas", "pandas", "pandas", otherwise)
         return pandas.json_normalize([dict(row) for row in self.rows()])
 
     def plot(self, out: str | os.PathLike[str] | None = None) -> object:

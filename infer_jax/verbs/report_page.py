@@ -6,14 +6,12 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from pathlib import Path
 from typing import NamedTuple, SupportsFloat
 
 import jax
 
 import infer_jax
 from infer_jax.catalog import System
-from infer_jax.catalog.files import write_text
 from infer_jax.design.sensitivity import known_outputs
 from infer_jax.design.what_ifs import worth
 from infer_jax.estimators.known_errors import pools as trust_of_pools
@@ -334,12 +332,9 @@ class ReportResult(FigureResult):
         caption = pictures.plans_caption(report.chart, *facts)
         return plot_plans(report.chart, title=report.chart.label, caption=caption)
 
-    def _write(self, out: Path, figure: Callable[[], Figure]) -> None:
-        """Write the page, or its first chart alone."""
-        if out.suffix.lower() == ".html":
-            write_text(out, self.page)
-        else:
-            super()._write(out, figure)
+    def _page(self, figure: Callable[[], Figure]) -> str:
+        """The page itself, which has the chart."""
+        return self.page
 
     def _image(self) -> str:
         """Nothing above the page, which has the chart."""

@@ -42,12 +42,6 @@ def seconds(text: str, bare: float = math.nan) -> float:
     return number(match[1]) * SECONDS.get(match[2], bare) if match else math.nan
 
 
-def short(text: object) -> str:
-    """A value as a sentence can quote it: on one line, 60 characters at most."""
-    shown = "".join(c if c.isprintable() else "?" for c in str(text))
-    return repr(shown if len(shown) <= 60 else shown[:57] + "...")
-
-
 class Tokens(float):
     """Tokens of a request, and by how many (one standard deviation) requests differ from it."""
 
@@ -58,7 +52,7 @@ def tokens(length: float | str, low: int) -> Tokens:
     """Tokens of a request, at least ``low`` of them, with their spread where a text says it.
 
     Raises:
-        ValueError: a sentence that says what is wrong.
+        ValueError: no such number of tokens, or a spread of more than ten times as many.
 
     >>> [(float(x), x.deviation) for x in (tokens(4096, 0), tokens("2200±600", 0))]
     [(4096.0, 0.0), (2200.0, 600.0)]
@@ -66,17 +60,11 @@ def tokens(length: float | str, low: int) -> Tokens:
     if isinstance(length, Tokens):
         return length
     mean, sign, spread = str(length).replace("+-", "±").partition("±")
-    value = Tokens(number(mean))
-    if not (low <= value <= MAX_NUMBER and value == math.floor(value)):
-        raise ValueError(
-            f"{short(mean.strip())} is not a whole number from {low} to {MAX_NUMBER:.12g}."
-        )
-    if sign:
-        deviation = number(spread)
-        if not 0.0 <= deviation <= 10.0 * value:
-            meant = "tokens and their spread, such as 2200±600 or 2200+-600"
-            raise ValueError(f"{short(length)} is not {meant} (of at most ten times as many).")
-        value.deviation = deviation
+    value, deviation = Tokens(number(mean)), number(spread) if sign else 0.0
+    whole = low <= value <= MAX_NUMBER and value == math.floor(value)
+    if not (whole and 0.0 <= deviation <= 10.0 * value):
+        raise ValueError(length)
+    value.deviation = deviation
     return value
 
 
