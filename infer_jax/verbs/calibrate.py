@@ -1,6 +1,5 @@
 """``ij.calibrate``: fits an estimator to measured runs; intervals, and a profile."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -85,9 +84,8 @@ def calibrate(
     from infer_jax.calibration.runs import drafting_runs, engine_of
     from infer_jax.calibration.server import calibrate_server
     from infer_jax.catalog.files import write_text
-    from infer_jax.catalog.measurements import read_runs
     from infer_jax.verbs import inputs, pictures
-    from infer_jax.verbs.runs import agree
+    from infer_jax.verbs.runs import runs_of
 
     target, drawn = pictures.split(out, "a .toml file", lambda name: Path(name).suffix == ".toml")
     setup = inputs.setup(config, hardware, quant, kv_dtype, None)
@@ -104,9 +102,7 @@ def calibrate(
     facts |= {"concurrency": concurrency, "request_rate": request_rate}
     facts |= {"polling": polling, "balance_timeout": balance_timeout}
     facts |= {"max_num_seqs": max_num_seqs, "max_num_batched_tokens": max_num_batched_tokens}
-    paths = [files] if isinstance(files, str | os.PathLike) else files
-    runs = read_runs([os.fspath(path) for path in paths], sidecar, **facts)
-    agree(runs, setup)
+    runs = runs_of(setup, files, sidecar, **facts)
     drafting_runs(runs)
     if start.engine_name:
         start = start.for_engine(engine_of(runs))

@@ -1,8 +1,6 @@
 """``ij.compare``: systems, layouts, estimators, or prediction and measurement, term by term."""
 
-import os
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Annotated
 
 from infer_jax import verbs
@@ -10,7 +8,8 @@ from infer_jax.results import option
 from infer_jax.results.problems import exclude, forbid, refuse
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
-from infer_jax.verbs.option import Option, either
+from infer_jax.verbs.option import Option
+from infer_jax.verbs.texts import unique_texts
 
 
 @verb
@@ -65,12 +64,10 @@ def compare(
     >>> [(answer.trust.estimator, bool(answer.estimate.feasible)) for answer in two.answers]
     [('serving', True), ('economics.planned', True)]
     """
-    from infer_jax.catalog.measurements import read_runs
     from infer_jax.verbs import inputs
     from infer_jax.verbs.compare_answers import compare_estimators, compare_runs, estimator_names
-    from infer_jax.verbs.requests import ISL, OSL
-    from infer_jax.verbs.runs import agree
-    from infer_jax.verbs.texts import unique_texts
+    from infer_jax.verbs.requests import read_requests
+    from infer_jax.verbs.runs import runs_of
 
     systems, _ = inputs.systems_of(hardware, None)
     rents = inputs.rents_of(price, systems)
@@ -94,12 +91,9 @@ def compare(
         exclude(**loads)
         several = len(sides) > 1 or len(splits) > 1
         names = estimator_names(names, total_gpus, several=several)
-        work = inputs.workload(either(isl, ISL), either(osl, OSL), 0.0, either(batch, 1.0))
-        inputs.check_context(sides[0].model, work)
-        answer = compare_estimators(
-            sides, names, splits, work, concurrency, total_gpus, request_rate
-        )
-        return replace(answer, assumed=not any(loads.values()))
+        requests = read_requests(isl, osl, 0.0, request_rate, None)
+        inputs.check_context(sides[0].model, requests.work)
+        return compare_estimators(sides, names, splits, requests, loads, total_gpus)
     with_runs = option("measured")
     if len(splits) > 1:
         raise refuse("layout", str(splits[1]), f"one with {with_runs}: that of the runs")
@@ -109,10 +103,8 @@ def compare(
     forbid(f"none with {with_runs}: runs say what was run", batch=batch, total_gpus=total_gpus)
     if len(names) > 1:
         raise refuse("estimator", names[1], f"one of them with {with_runs}")
-    places = [measured] if isinstance(measured, str | os.PathLike) else measured
     facts |= {**split.facts(degrees), "engine": engine, "isl": isl, "osl": osl}
     facts |= {"concurrency": concurrency, "request_rate": request_rate}
     facts["completed"] = facts.pop("prompts")
-    runs = read_runs([os.fspath(place) for place in places], sidecar, **facts)
-    agree(runs, sides[0])
+    runs = runs_of(sides[0], measured, sidecar, **facts)
     return compare_runs(sides[0], names[0] if names else inputs.BEST, runs)

@@ -1,18 +1,21 @@
 """What is compared: predictions of systems, layouts and estimators, or of one with its runs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 
 from infer_jax.calibration.runs import engine_of, load_of
 from infer_jax.catalog.measurements import Run
-from infer_jax.estimators.serving import Deployment, ServerEstimate
+from infer_jax.estimators.serving import Deployment
 from infer_jax.results import option
 from infer_jax.results.numbers import quantity
 from infer_jax.results.problems import ask, refuse
-from infer_jax.specs import UNBOUNDED, Arrivals, Plan, Workload
+from infer_jax.specs import UNBOUNDED, Plan
 from infer_jax.verbs import inputs
-from infer_jax.verbs.compare_result import EstimatorsCompared, Prediction, RunsCompared
-from infer_jax.verbs.drafts import evaluated
+from infer_jax.verbs.compare_result import EstimatorsCompared, RunsCompared
+from infer_jax.verbs.drafts import DraftedEstimate, evaluated
+from infer_jax.verbs.estimate_result import EstimateResult
+from infer_jax.verbs.option import either
+from infer_jax.verbs.requests import RequestOptions, at_instance
 from infer_jax.verbs.split import LayoutOptions, check_search, plan_of
 
 
@@ -38,37 +41,32 @@ def compare_estimators(
     sides: Sequence[inputs.Setup],
     names: Sequence[str],
     splits: Sequence[LayoutOptions],
-    work: Workload,
-    concurrency: float | None,
+    requests: RequestOptions,
+    load: Mapping[str, float | None],
     total: float | None,
-    rate: float | None = None,
 ) -> EstimatorsCompared:
-    """The answers of each estimator on each system and layout to one question.
+    """What ``estimate`` answers of each estimator on each system and layout.
 
-    ``concurrency``: requests in flight in all copies of a layout; None: ``work`` has an instance's.
-    ``rate``: requests a second, arriving at random, at all copies.
+    ``load``: the ``batch`` of an instance, or the ``concurrency`` or ``request_rate`` of all copies
+    of a layout.
     """
     questions: list[tuple[inputs.Setup, LayoutOptions, str, Plan]] = []
     for setup, split, name in product(sides, splits, names):  # all are read before one is answered
         plan, _ = plan_of(setup.model.architecture, split, total, name)
         questions.append((setup, split, name, plan))
-    answers: list[Prediction] = []
+    answers: list[EstimateResult] = []
+    batch, concurrency, rate = load["batch"], load["concurrency"], load["request_rate"]
     for setup, split, name, plan in questions:
         model = inputs.estimator(name, setup)
         check_search(model, name, total)
-        if rate is not None and not model.batches:
-            raise refuse("request_rate", rate, f"with {option('estimator', 'serving')}")
         trusted = inputs.trust(name, model, setup, plan)
         layout = f"the best layout of {quantity(total, 'GPU')}" if total is not None else str(split)
-        own = work if concurrency is None else work.with_(batch=concurrency / split.copies)
-        if rate is not None:
-            own = own.replace(arrivals=Arrivals.of(rate=rate / split.copies))
-        found = evaluated(model, setup, own, plan, name)
-        batch = own.batch
-        if rate is not None and isinstance(found, ServerEstimate):  # by Little's law
-            batch = rate / split.copies * found.latency
-        answers.append(Prediction(trusted, found, setup, layout, float(batch)))
-    return EstimatorsCompared(work, concurrency, answers, rate)
+        work = at_instance(model, requests.work, split.copies, batch, concurrency)
+        found = DraftedEstimate(evaluated(model, setup, work, plan, name), [], None)
+        own = requests._replace(work=work), rate, split.copies
+        answers.append(EstimateResult(setup, name, trusted, found, {}, *own, layout=layout))
+    work = requests.work.replace(batch=either(batch, 1.0))
+    return EstimatorsCompared(work, concurrency, answers, rate, assumed=not any(load.values()))
 
 
 def compare_runs(setup: inputs.Setup, name: str, runs: Sequence[Run]) -> RunsCompared:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import NamedTuple
 
 import numpy as np
 from jax import Array
@@ -21,6 +20,7 @@ from infer_jax.results.problems import refuse
 from infer_jax.specs import Output, Workload, outputs
 from infer_jax.specs.words import term
 from infer_jax.verbs import inputs, pictures
+from infer_jax.verbs.estimate_result import EstimateResult
 
 PRINTED = 8  # measured runs that are printed; JSON has all
 OF_SERVERS = outputs(ServerEstimate, view="compare")  # of which runs measure some
@@ -39,22 +39,9 @@ ARRIVING = "Requests that arrive by themselves are priced as if so many were kep
 OVERLAP = "Terms of one name need not be the same work; where they overlap, they exceed the time."
 
 
-class Prediction(NamedTuple):
-    """An estimator's estimate of a system and layout, and how far it is trusted.
-
-    ``batch``: requests in flight in an instance.
-    """
-
-    trust: Trust
-    estimate: Estimate
-    setup: inputs.Setup
-    layout: str
-    batch: float
-
-
 @dataclass(frozen=True, repr=False)
 class EstimatorsCompared(FigureResult):
-    """Answers to one question by system, layout and estimator: outputs, and terms of both passes.
+    """What ``estimate`` answers by system, layout and estimator: outputs, and terms of passes.
 
     ``concurrency``: requests in flight in all copies, None where ``work`` has those of an instance
     or ``rate`` arrive a second at all copies; ``assumed``: nothing was said of them.
@@ -62,7 +49,7 @@ class EstimatorsCompared(FigureResult):
 
     work: Workload
     concurrency: float | None
-    answers: Sequence[Prediction]
+    answers: Sequence[EstimateResult]
     rate: float | None = None
     assumed: bool = False
     rows_key = "estimators"

@@ -3,11 +3,10 @@
 from typing import Annotated
 
 from infer_jax import verbs
-from infer_jax.results import option
-from infer_jax.results.problems import exclude, refuse
+from infer_jax.results.problems import exclude
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
-from infer_jax.verbs.option import Option, either, seconds_of, without_none
+from infer_jax.verbs.option import Option, seconds_of, without_none
 
 
 @verb
@@ -69,7 +68,7 @@ def estimate(
     from infer_jax.estimators.serving.plan import deployment
     from infer_jax.verbs import inputs
     from infer_jax.verbs.drafts import DraftOptions, estimate_with_best_drafts
-    from infer_jax.verbs.requests import read_requests, with_benchmark
+    from infer_jax.verbs.requests import at_instance, read_requests, with_benchmark
     from infer_jax.verbs.split import LayoutOptions, check_search, plan_of
 
     setup = inputs.setup(config, hardware, quant, kv_dtype, price, set, engine_version)
@@ -82,13 +81,7 @@ def estimate(
     check_search(model, name, total_gpus)
     exclude(batch=batch, concurrency=concurrency, request_rate=request_rate)
     requests = read_requests(isl, osl, prefix, request_rate, trace)
-    running = either(batch, 1.0) if concurrency is None else concurrency / dp
-    work = requests.work.replace(batch=running)
-    if request_rate is not None and work.arrivals is not None:
-        if not model.batches:
-            raise refuse("request_rate", request_rate, f"with {option('estimator', 'serving')}")
-        arriving = work.arrivals.replace(rate=work.arrivals.rate / dp)  # at one of the copies
-        work = work.replace(arrivals=arriving)
+    work = at_instance(model, requests.work, dp, batch, concurrency)
     turns = {"polling": polling, "balance_timeout": balance_timeout}
     work, plan = with_benchmark(model, work, plan, prompts and prompts / dp, turns)
     inputs.check_context(setup.model, work)
@@ -98,5 +91,5 @@ def estimate(
         plan = deployment(plan).replace(drafts=answer.drafts)
     known = inputs.trust(name, model, setup, plan)
     limits = without_none(ttft=seconds_of(ttft), tpot=seconds_of(tpot))
-    load = requests._replace(work=work), request_rate, dp, running, prompts
+    load = requests._replace(work=work), request_rate, dp, prompts
     return verbs.EstimateResult(setup, name, known, answer, limits, *load)

@@ -54,8 +54,8 @@ class EstimateResult(pictures.EstimatorResult):
     """The answer for one configuration: ``estimate`` has every output in SI units, and both passes.
 
     ``limits``: limits in seconds, by output; ``requests``: those of one of ``copies`` instances;
-    ``rate``: requests a second in all, None where ``running`` are kept in flight in an instance;
-    ``prompts``: requests of a benchmark, None of a server that runs on.
+    ``rate``: requests a second in all, None where so many are kept in flight in an instance;
+    ``prompts``: requests of a benchmark, None of a server that runs on; ``layout``: in words.
     """
 
     drafted: DraftedEstimate
@@ -63,19 +63,18 @@ class EstimateResult(pictures.EstimatorResult):
     requests: RequestOptions
     rate: float | None
     copies: float
-    running: float
-    prompts: float | None
+    prompts: float | None = None
+    layout: str = ""
 
     @cached_property
     def estimate(self) -> Estimate:
         """Every output and both passes; of a dense model without the limits of experts."""
-        answer = self.drafted.estimate
-        if not any(
-            isinstance(x.feedforward, Experts) for x in self.setup.model.architecture.blocks
-        ):
-            for stage, phase in (("prefill", answer.prefill), ("decode", answer.decode)):
-                own = {name: x for name, x in phase.limits.items() if name != RANKS}
-                answer = answer.replace(**{stage: phase.replace(limits=own)})
+        answer, blocks = self.drafted.estimate, self.setup.model.architecture.blocks
+        if any(isinstance(block.feedforward, Experts) for block in blocks):
+            return answer
+        for stage, phase in (("prefill", answer.prefill), ("decode", answer.decode)):
+            own = {name: x for name, x in phase.limits.items() if name != RANKS}
+            answer = answer.replace(**{stage: phase.replace(limits=own)})
         return answer
 
     @cached_property
@@ -83,7 +82,7 @@ class EstimateResult(pictures.EstimatorResult):
         """Requests that run in an instance, by Little's law where they arrive at a rate."""
         if isinstance(self.estimate, ServerEstimate) and self.rate is not None:
             return float(self.rate / self.copies * self.estimate.latency)
-        return self.running
+        return float(self.requests.work.batch)
 
     @cached_property
     def intervals(self) -> Mapping[str, Sequence[float]]:
@@ -147,10 +146,8 @@ class EstimateResult(pictures.EstimatorResult):
 
     def _answers(self) -> list[Fact]:
         """Every output and, of those per chip, the sum over all chips; a table prints some."""
-        printed, absent = (
-            outputs(self.estimate, view="estimate"),
-            "-" if self.estimate.overloaded else None,
-        )
+        printed = outputs(self.estimate, view="estimate")
+        absent = "-" if self.estimate.overloaded else None
         chips = self.estimate.chips * self.copies
         facts: list[Fact] = []
         for x in outputs(self.estimate):

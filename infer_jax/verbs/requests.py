@@ -14,7 +14,7 @@ from infer_jax.results.problems import forbid, refuse
 from infer_jax.specs import Arrivals, Plan, Workload
 from infer_jax.specs.lengths import fixed, independent, lognormal
 from infer_jax.verbs import inputs
-from infer_jax.verbs.option import without_none
+from infer_jax.verbs.option import either, without_none
 from infer_jax.verbs.texts import Tokens, tokens
 
 if TYPE_CHECKING:
@@ -91,6 +91,29 @@ def _spread_lengths(isl: Tokens, osl: Tokens) -> str:
     return (
         f"Lengths are log-normal, {spread_in} in and {spread_out} out, independent of each other."
     )
+
+
+def at_instance(
+    model: Estimator,
+    work: Workload,
+    copies: float,
+    batch: float | None,
+    concurrency: float | None = None,
+) -> Workload:
+    """The requests of one of ``copies`` instances, of ``work`` that arrives at all of them.
+
+    ``batch``: requests in flight in an instance, ``concurrency``: in all of them.
+
+    Raises:
+        InputError: arrivals at an estimator without a scheduler.
+    """
+    work = work.replace(batch=either(batch, 1.0) if concurrency is None else concurrency / copies)
+    if work.arrivals is None:
+        return work
+    rate = work.arrivals.rate
+    if not model.batches:
+        raise refuse("request_rate", float(rate), f"with {option('estimator', 'serving')}")
+    return work.replace(arrivals=work.arrivals.replace(rate=rate / copies))
 
 
 def with_benchmark(
