@@ -32,7 +32,7 @@ from infer_jax.replays.loops import entries_or_turns, serve_by
 from infer_jax.replays.requests import FAR_FUTURE, Requests
 from infer_jax.replays.rules import Rules
 from infer_jax.replays.server import Server
-from infer_jax.replays.state import State, put
+from infer_jax.replays.state import State, change_where, put
 
 
 @entries_or_turns
@@ -138,7 +138,7 @@ class CopyGroup(ServerGroup):
         assert planned is not None
         s = server.scheduler.receive(s, c.sent.count - 1, comes)
         at, before = s.log.entries, s.clock.finished
-        s = server.after(s, ~comes & ~planned.again, planned.batch, planned.run)
+        s = server.advance(s, ~comes & ~planned.again, planned.batch, planned.run)
         path = s.log.path
         assert path.server is not None
         s = s.update(log={"path": path._replace(server=put(path.server, at, k))})
@@ -146,10 +146,7 @@ class CopyGroup(ServerGroup):
         held = self.due(c, finished + s.clock.finished - before) <= now
         ready = planned._replace(again=held | planned.again, end=now)
 
-        def plan(carry: tuple[Array, State, Planned]) -> tuple[Array, State, Planned]:
-            return jnp.ones_like(held), *self.plan(server, carry[1])
-
-        _, s, planned = lax.while_loop(lambda carry: ~carry[0], plan, (held, s, ready))
+        s, planned = change_where(~held, (s, ready), lambda x: self.plan(server, x[0]))
         return c.put(k, s, planned)
 
     def plan(self, server: Server, s: State) -> tuple[State, Planned]:

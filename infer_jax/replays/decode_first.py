@@ -131,7 +131,7 @@ class Preempting(Rules):
     # blocks in use
     def used_blocks(self, s: State, requests: Requests) -> Array:
         taken = s.slots.sums.last + self.prompt_blocks(s, requests)
-        return taken + s.cache.unseen_blocks(s) - s.cache.shared
+        return taken + s.unseen.blocks * s.cache.counts_unseen - s.cache.shared
 
     def leaving_blocks(self, s: State, last: Array, now: Array) -> tuple[Array, Array]:
         held = self.blocks_of(last)

@@ -1,21 +1,22 @@
 """Requests whose passes verify drafts: passes they take, and the tokens that they get meanwhile.
 
-A server without drafts (``State.drafts`` is None) yields one token of every request in a pass; each
-function below begins with it.
+``OneToken`` is of a server without drafts, whose passes yield one token of every request, and
+``Drafted`` of one with them: the loop calls the same methods of both.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
-from infer_jax.replays.state import UNREACHED, State, get, note, put, total
+from infer_jax.replays.state import UNREACHED, Record, State, get, note, put, total
 
 if TYPE_CHECKING:
     from infer_jax.replays.requests import Requests
+    from infer_jax.replays.rules import Rules, ScheduledChunk
 
 PerPass = tuple[Array, Array]  # tokens of a request's last pass, and of one before it
 
@@ -82,6 +83,65 @@ def tokens_to_come(left: Array, per_pass: PerPass | None) -> tuple[Array, Array]
     return jnp.where(left > 0, now, 0), before
 
 
+class OneToken(NamedTuple):
+    """A pass yields one token of every request that decodes."""
+
+    per_pass = None  # tokens of the last pass of each slot, and of one before it
+    order = None  # of each slot, in which prompts ended
+
+    def next_passes(
+        self, requests: "Requests", at: Array, coming: Array
+    ) -> tuple[Array, PerPass | None]:
+        """Passes of the next request, from its first token on, and tokens of each."""
+        return coming, None
+
+    def read_next(self, log: Record, request: Array) -> "OneToken":
+        """With what was recorded of the request that is fed next."""
+        return self
+
+    def receive(self, ok: Array) -> "OneToken":
+        """The same where the next request is a new one."""
+        return self
+
+    def admit(self, chunk: "ScheduledChunk", slot: Array, ready: Array) -> "OneToken":
+        """A request whose prompt ends is in a slot, and decodes from step ``ready`` on."""
+        return self
+
+    def preempt(self, s: State, slot: Array, left: Array, unread: Array, ok: Array) -> State:
+        """The state once the request in a slot goes, with ``left`` passes, ``unread`` of them."""
+        return s
+
+    def context(self, s: State, steps: Array) -> Array:
+        """Tokens of each slot in the cache, once ``steps`` steps have run."""
+        return s.slots.base + steps
+
+    def held_tokens(self, s: State, steps: Array, rules: "Rules") -> tuple[Array, Array]:
+        """Tokens of each slot with blocks at the pass that ends step ``steps``, and at the next."""
+        context = self.context(s, steps)
+        return context - 1, context
+
+    reserved_tokens = held_tokens  # the same by SGLang's rules
+
+    def output_tokens(self, s: State, requests: "Requests", unread: Array) -> Array:
+        """Output tokens of each slot, without those of the last ``unread`` passes."""
+        output = requests.output[jnp.maximum(s.slots.request, 0)]
+        return output - (s.slots.end - s.clock.steps) - unread
+
+    def growth(self, s: State) -> Array:
+        """Tokens that the context of those that stay grows by in a pass."""
+        return s.slots.decoding
+
+    def launch(self, s: State, steps: Array, go: Array, decodes: Array, lags: Array) -> State:
+        """The state that knows whether the pass that ends step ``steps`` decodes unread."""
+        return s
+
+    def finish(
+        self, after: State, end: Array, done: Array, lags: Array, *, knows_ends: bool
+    ) -> State:
+        """The state with sums over slots that stay, and over those that decode once more."""
+        return after
+
+
 class Drafted(NamedTuple):
     """What a server with drafts has of each slot, and sums over slots."""
 
@@ -91,8 +151,6 @@ class Drafted(NamedTuple):
     next_left: Int[Array, ""]  # of the request that is fed next
     next_rest: Int[Array, ""]
     context_growth: Float[Array, ""]  # tokens that all which decode get in a pass
-    over: Int[Array, ""]  # requests that decode once more, for nobody knew that they would end
-    over_rest: Int[Array, ""]  # tokens of their last passes
     order: Int[Array, " w"]  # of each slot, in which prompts ended
     ended: Int[Array, ""]  # prompts
     # whether the next pass is put together while one decodes, and whether the last of these was
@@ -100,247 +158,135 @@ class Drafted(NamedTuple):
     unread_then: Int[Array, ""]
 
     @classmethod
-    def empty(cls, width: int, kind: jnp.dtype) -> "Drafted":
-        """A server that has served nothing yet."""
-        slot, zero = jnp.zeros(width, jnp.int32), jnp.zeros((), jnp.int32)
-        slots, growth = (slot.astype(kind), slot, slot), jnp.zeros((), kind)
-        return cls(*slots, zero, zero, growth, zero, zero, slot, zero, zero, zero)
+    def start(cls, s: State) -> State:
+        """A server at time 0 whose requests have drafts."""
+        zero, slot = jnp.zeros_like(s.clock.now), jnp.zeros_like(s.slots.request)
+        none, entries = jnp.zeros_like(s.clock.steps), jnp.zeros_like(s.log.path.time)
+        slots, own = (slot.astype(zero.dtype), slot, slot), jnp.zeros_like(s.log.last)
+        path = s.log.path._replace(context=entries, grows=entries)
+        s = s._replace(drafts=cls(*slots, none, none, zero, slot, none, none, none))
+        log = {"path": path, "passes_left": own, "last_tokens": own}
+        return s.update(slots={"context": zero}, unseen={"over_context": zero}, log=log)
 
+    @property
+    def per_pass(self) -> PerPass:
+        return self.rest, self.rate
 
-def start_drafts(s: State, drafts: Drafts | None, width: int) -> State:
-    """A server at time 0, with drafts if requests have them."""
-    if drafts is None:
-        return s
-    kind = s.clock.now.dtype
-    zero, entries = jnp.zeros((), kind), jnp.zeros_like(s.log.path.time)
-    path = s.log.path._replace(context=entries, grows=entries)
-    s, own = s._replace(drafts=Drafted.empty(width, kind)), jnp.zeros_like(s.log.last)
-    log = {"path": path, "passes_left": own, "last_tokens": own}
-    return s.update(slots={"context": zero}, unseen={"tokens": zero}, log=log)
+    def next_passes(
+        self, requests: "Requests", at: Array, coming: Array
+    ) -> tuple[Array, PerPass | None]:
+        drafts = requests.drafts
+        assert drafts is not None
+        back = self.next_left > 0
+        passes = jnp.where(back, self.next_left - 1, get(drafts.passes, at)).astype(jnp.int32)
+        rest = jnp.where(back, self.next_rest, get(drafts.rest, at)).astype(jnp.int32)
+        # a prompt yields one token, and where that is the last one everybody knows
+        rate = get(drafts.rate, at).astype(self.rate.dtype)
+        return 1 + passes, (jnp.where(passes > 0, rest, 1), rate)
 
+    def read_next(self, log: Record, request: Array) -> "Drafted":
+        assert log.passes_left is not None and log.last_tokens is not None
+        left, rest = get(log.passes_left, request), get(log.last_tokens, request)
+        return self._replace(next_left=left, next_rest=rest)
 
-def per_pass(s: State, slot: Array | None = None) -> PerPass | None:
-    """Tokens of the last pass and of one before it, of each slot or of one."""
-    if s.drafts is None:
-        return None
-    rest, rate = s.drafts.rest, s.drafts.rate
-    return (rest, rate) if slot is None else (get(rest, slot), get(rate, slot))
+    def receive(self, ok: Array) -> "Drafted":
+        left, rest = (jnp.where(ok, 0, x) for x in (self.next_left, self.next_rest))
+        return self._replace(next_left=left, next_rest=rest)
 
+    def admit(self, chunk: "ScheduledChunk", slot: Array, ready: Array) -> "Drafted":
+        assert chunk.per_pass is not None
+        (rest, rate), ends = chunk.per_pass, ~chunk.cut
+        return self._replace(
+            rate=put(self.rate, slot, rate, ends),
+            since=put(self.since, slot, ready, ends),
+            rest=put(self.rest, slot, rest, ends),
+            order=put(self.order, slot, self.ended, ends),
+            ended=self.ended + ends,
+        )
 
-# a request is admitted
-def next_passes(
-    s: State, requests: "Requests", at: Array, coming: Array
-) -> tuple[Array, PerPass | None]:
-    """Passes that yield the ``coming`` tokens of the request that is fed next, from its first."""
-    if s.drafts is None:
-        return coming, None
-    drafts = requests.drafts
-    assert drafts is not None
-    back = s.drafts.next_left > 0
-    passes = jnp.where(back, s.drafts.next_left - 1, get(drafts.passes, at)).astype(jnp.int32)
-    rest = jnp.where(back, s.drafts.next_rest, get(drafts.rest, at)).astype(jnp.int32)
-    # a prompt yields one token, and where that is the last one everybody knows
-    rate = get(drafts.rate, at).astype(s.drafts.rate.dtype)
-    return 1 + passes, (jnp.where(passes > 0, rest, 1), rate)
+    def preempt(self, s: State, slot: Array, left: Array, unread: Array, ok: Array) -> State:
+        """It computes its tokens anew; its first new one is one of those to come.
 
+        Its passes yield what they would have: one fewer is needed if the last was wanted for one
+        token. The tokens of ``unread`` passes are lost, and ``left`` counts them.
+        """
+        log, request = s.log, get(s.slots.request, slot)
+        assert log.passes_left is not None and log.last_tokens is not None
+        rest, rate = get(self.rest, slot), get(self.rate, slot)
+        fewer = rest == 1
+        again = jnp.where(fewer, jnp.round(rate).astype(jnp.int32), rest - 1)
+        # what it loses is its first token: that comes anew, and nothing else is different
+        none = s.clock.steps - get(self.since, slot) < unread
+        again, fewer = jnp.where(none, rest, again), fewer | none
+        return s.update(
+            drafts={"context_growth": self.context_growth - jnp.where(ok, rate, 0.0)},
+            log={
+                "passes_left": note(log.passes_left, request, left - fewer + 1, ok),
+                "last_tokens": note(log.last_tokens, request, again, ok),
+            },
+        )
 
-def read_next(s: State, request: Array) -> State:
-    """With what was recorded of the request that is fed next."""
-    left, rest = s.log.passes_left, s.log.last_tokens
-    if left is None or rest is None:
-        return s
-    return s.update(drafts={"next_left": get(left, request), "next_rest": get(rest, request)})
+    def context(self, s: State, steps: Array) -> Array:
+        """Before its first pass a request has its prompt alone."""
+        passes, first = steps - self.since, s.slots.base + self.since
+        return jnp.where(passes < 0, first - 1.0, first + self.rate * jnp.maximum(passes, 0))
 
+    def held_tokens(self, s: State, steps: Array, rules: "Rules") -> tuple[Array, Array]:
+        """vLLM: a pass has blocks for the k + 1 tokens that it feeds and k drafts of the next.
 
-def slot_base(s: State, tokens: Array, ready: Array) -> Array:
-    """What a slot records of a context of ``tokens`` tokens at step ``ready``."""
-    return tokens - ready if s.drafts is None else tokens
+        Where it is put together ahead, all drafts of the one that runs count as accepted.
+        """
+        overlap, count = rules.overlap > 0, rules.drafts
 
+        def held(steps: Array) -> Array:
+            tokens = self.context(s, steps)
+            doubt = jnp.where(overlap & (steps > self.since), 1.0 + count - self.rate, 0.0)
+            return jnp.where(steps < self.since, tokens, tokens + 2 * count + doubt)
 
-def admit(s: State, tokens: PerPass | None, slot: Array, ready: Array, ok: Array) -> Drafted | None:
-    """A request with these tokens a pass is in a slot, and decodes from step ``ready`` on."""
-    drafts = s.drafts
-    if drafts is None or tokens is None:
-        return drafts
-    rest, rate = tokens
-    return drafts._replace(
-        rate=put(drafts.rate, slot, rate, ok),
-        since=put(drafts.since, slot, ready, ok),
-        rest=put(drafts.rest, slot, rest, ok),
-        order=put(drafts.order, slot, drafts.ended, ok),
-        ended=drafts.ended + ok,
-    )
+        return held(steps - 1), held(steps)
 
+    def reserved_tokens(self, s: State, steps: Array, rules: "Rules") -> tuple[Array, Array]:
+        """SGLang: 2 (k + 1) tokens from those that were read on, where passes overlap.
 
-# a request is preempted
-def preempt(s: State, slot: Array, request: Array, left: Array, unread: Array, ok: Array) -> State:
-    """The request in a slot computes its tokens anew; its first new one is one of those to come.
+        That is its second version of speculation, without tokens of a pass that runs; the first
+        takes k + 1 while a pass runs, which are not in these numbers.
+        """
+        overlap, first = rules.overlap > 0, s.slots.base + self.since
+        passes, ahead = steps - self.since, jnp.where(overlap, 2 * (1 + rules.drafts), 0)
 
-    Its passes yield what they would have: one fewer is needed if the last was wanted for one
-    token. The tokens of ``unread`` passes are lost, and ``left`` counts them.
-    """
-    drafts, log = s.drafts, s.log
-    if drafts is None or log.passes_left is None or log.last_tokens is None:
-        return s
-    rest, rate = get(drafts.rest, slot), get(drafts.rate, slot)
-    fewer = rest == 1
-    again = jnp.where(fewer, jnp.round(rate).astype(jnp.int32), rest - 1)
-    # what it loses is its first token: that comes anew, and nothing else is different
-    none = s.clock.steps - get(drafts.since, slot) < unread
-    again, fewer = jnp.where(none, rest, again), fewer | none
-    return s.update(
-        drafts={"context_growth": drafts.context_growth - jnp.where(ok, rate, 0.0)},
-        log={
-            "passes_left": note(log.passes_left, request, left - fewer + 1, ok),
-            "last_tokens": note(log.last_tokens, request, again, ok),
-        },
-    )
+        def reserved(read: Array) -> Array:
+            return first - 1 + self.rate * jnp.maximum(read, 0) + ahead
 
+        last = reserved(passes - jnp.where(overlap, 1 + self.unread_then, 0))
+        last = jnp.where(overlap & (passes == 0), first - 1.0, last)
+        return last, reserved(passes - self.unread)
 
-def lost_tokens(s: State, requests: "Requests", slot: Array, left: Array, unread: Array) -> Array:
-    """Output tokens that the request in a slot has, and loses, with ``left`` passes to go."""
-    if s.drafts is None:
-        return get(requests.output, get(s.slots.request, slot)) - left
-    tokens = jnp.round(context_of(s, slot, unread)).astype(jnp.int32)
-    return tokens - get(requests.prompt, get(s.slots.request, slot))
+    def output_tokens(self, s: State, requests: "Requests", unread: Array) -> Array:
+        context = jnp.round(self.context(s, s.clock.steps - unread)).astype(jnp.int32)
+        return context - requests.prompt[jnp.maximum(s.slots.request, 0)]
 
+    def growth(self, s: State) -> Array:
+        return self.context_growth
 
-# tokens of the slots
-def _context(base: Array, rate: Array, passes: Array) -> Array:
-    """Tokens after so many passes; before the first one a request has its prompt alone."""
-    return jnp.where(passes < 0, base - 1.0, base + rate * jnp.maximum(passes, 0))
+    def launch(self, s: State, steps: Array, go: Array, decodes: Array, lags: Array) -> State:
+        several, lags = steps - s.clock.steps > 1, lags.astype(jnp.int32)
+        then = jnp.where(decodes, jnp.where(several, lags, self.unread), self.unread_then)
+        then = jnp.where(go, then, self.unread_then)
+        unread = jnp.where(go, decodes * lags, self.unread)
+        return s.update(drafts={"unread": unread, "unread_then": then})
 
-
-def context_of(s: State, slot: Array, unread: Array | int = 0) -> Array:
-    """Tokens of one slot before the next pass, without those of the last ``unread`` ones."""
-    if s.drafts is None:
-        return get(s.slots.base, slot) + s.clock.steps
-    rate, since = get(s.drafts.rate, slot), get(s.drafts.since, slot)
-    return _context(get(s.slots.base, slot), rate, s.clock.steps - since - unread)
-
-
-def tokens(s: State, steps: Array) -> tuple[Array, Array]:
-    """Tokens of each slot after the pass that ends step ``steps``, and at the next one."""
-    base = s.slots.base
-    if s.drafts is None:
-        return base + steps - 1, base + steps
-    now = steps - s.drafts.since
-    return _context(base, s.drafts.rate, now - 1), _context(base, s.drafts.rate, now)
-
-
-def blocked_tokens(s: State, steps: Array, count: Array, overlap: Array) -> tuple[Array, Array]:
-    """Tokens of each slot with blocks after step ``steps``, and at the next: vLLM's rules.
-
-    A pass has blocks for the k + 1 tokens that it feeds and k that are drafted for the next (k is
-    ``count``). Where it is put together ahead, all drafts of the one that runs count as accepted.
-    """
-    last, now = tokens(s, steps)
-    drafts = s.drafts
-    if drafts is None:
-        return last, now
-
-    def with_drafts(tokens: Array, steps: Array) -> Array:
-        doubt = jnp.where(overlap & (steps > drafts.since), 1.0 + count - drafts.rate, 0.0)
-        return jnp.where(steps < drafts.since, tokens, tokens + 2 * count + doubt)
-
-    return with_drafts(last, steps - 1), with_drafts(now, steps)
-
-
-def reserved_tokens(s: State, steps: Array, count: Array, overlap: Array) -> tuple[Array, Array]:
-    """The same by SGLang's rules.
-
-    Where passes overlap (its second version of speculation) a pass reserves 2 (k + 1) tokens from
-    those that were read on, without those of a pass that runs; else (the first) it takes k + 1
-    while it runs, which are not in these numbers.
-    """
-    drafts = s.drafts
-    if drafts is None:
-        return tokens(s, steps)
-    base, passes = s.slots.base, steps - drafts.since
-    ahead = jnp.where(overlap, 2 * (1 + count), 0)
-
-    def reserved(read: Array) -> Array:
-        return base - 1 + drafts.rate * jnp.maximum(read, 0) + ahead
-
-    last = reserved(passes - jnp.where(overlap, 1 + drafts.unread_then, 0))
-    first = overlap & (passes == 0)
-    return jnp.where(first, base - 1.0, last), reserved(passes - drafts.unread)
-
-
-def output_tokens(s: State, requests: "Requests", unread: Array) -> Array:
-    """Output tokens of each slot, without those of the last ``unread`` passes."""
-    if s.drafts is None:
-        output = requests.output[jnp.maximum(s.slots.request, 0)]
-        return output - (s.slots.end - s.clock.steps) - unread
-    passes = s.clock.steps - s.drafts.since - unread
-    context = _context(s.slots.base, s.drafts.rate, passes)
-    prompt = requests.prompt[jnp.maximum(s.slots.request, 0)]
-    return jnp.round(context).astype(jnp.int32) - prompt
-
-
-def leaving_tokens(s: State, steps: Array) -> Array:
-    """Context of each slot if it leaves; with drafts ``finish`` sums up the others'."""
-    return s.slots.base + steps if s.drafts is None else jnp.zeros_like(s.slots.base)
-
-
-# a pass runs
-def batch_tokens(s: State, count: Array) -> Array:
-    """Tokens of the budget that decoding requests take, with ``count`` drafts each."""
-    decoding = s.slots.decoding
-    return decoding if s.drafts is None else (decoding + s.drafts.over) * (1 + count)
-
-
-def growth(s: State) -> Array:
-    """Tokens that the context of those that stay grows by in a pass."""
-    return s.slots.decoding if s.drafts is None else s.drafts.context_growth
-
-
-def safe_steps(s: State, steps: Array, count: Array) -> Array:
-    """Passes that surely find blocks, where ``steps`` of one token each would.
-
-    With drafts up to k + 1 tokens a pass, and blocks for k more at once.
-    """
-    if s.drafts is None:
-        return steps
-    return 1 + lax.div(jnp.maximum(steps - 1 - count, 0), 1 + count)
-
-
-def unknown(s: State, decodes_on: bool) -> tuple[Array | int, Array | int]:
-    """Requests that decode once more, for nobody knew that they would end; their context."""
-    if s.drafts is not None:
-        return s.drafts.over, s.unseen.tokens
-    return (s.unseen.finished, s.unseen.tokens) if decodes_on else (0, 0)
-
-
-def launch(s: State, steps: Array, decodes: Array, overlap: Array) -> State:
-    """The state that knows of the pass that ends step ``steps`` whether it decodes unread."""
-    drafts = s.drafts
-    if drafts is None:
-        return s
-    several = steps - s.clock.steps > 1
-    then = jnp.where(several, overlap.astype(jnp.int32), drafts.unread)
-    unread = (decodes & overlap).astype(jnp.int32)
-    then = jnp.where(decodes, then, drafts.unread_then)
-    return s._replace(drafts=drafts._replace(unread=unread, unread_then=then))
-
-
-def finish(after: State, end: Array, done: Array, lags: Array, *, knows_ends: bool) -> State:
-    """The state with sums over slots that stay, and over those that decode once more.
-
-    ``knows_ends``: the engine counts on a token of each pass, and knows some that end.
-    """
-    drafts = after.drafts
-    if drafts is None:
-        return after
-    context = tokens(after, after.clock.steps)[1]
-    stays = (end < UNREACHED) & ~done
-    over = done & lags & ((drafts.rest > 1) | (not knows_ends))
-    return after.update(
-        slots={"context": total(jnp.where(stays, context, 0.0))},
-        unseen={"tokens": total(jnp.where(over, context, 0.0))},
-        drafts={
-            "context_growth": total(jnp.where(stays, drafts.rate, 0.0)),
-            "over": total(over.astype(jnp.int32)),
-            "over_rest": total(jnp.where(over, drafts.rest, 0)),
-        },
-    )
+    def finish(
+        self, after: State, end: Array, done: Array, lags: Array, *, knows_ends: bool
+    ) -> State:
+        over = done & lags & ((self.rest > 1) | (not knows_ends))
+        context = self.context(after, after.clock.steps)
+        stays = (end < UNREACHED) & ~done
+        return after.update(
+            slots={"context": total(jnp.where(stays, context, 0.0))},
+            unseen={
+                "over": total(over.astype(jnp.int32)),
+                "over_context": total(jnp.where(over, context, 0.0)),
+                "over_tokens": total(jnp.where(over, self.rest, 0)),
+            },
+            drafts={"context_growth": total(jnp.where(stays, self.rate, 0.0))},
+        )

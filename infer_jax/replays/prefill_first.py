@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 import jax.numpy as jnp
 from jax import Array
 
-from infer_jax.replays import drafts as drafting
 from infer_jax.replays.drafts import tokens_to_come
 from infer_jax.replays.radix_cache import RadixCache
 from infer_jax.replays.requests import Requests
@@ -58,13 +57,11 @@ class PrefillFirst(Rules):
     # admission
     def fits(self, s: State, requests: Requests, chunk: ScheduledChunk) -> Array:
         hit = chunk.hit
-        late = s.unseen.finished if s.drafts is None else s.drafts.over_rest
         taken = self.taken_blocks(s, requests) + s.unseen.blocks + hit.blocks - hit.used
         free = (self.blocks - taken) * self.block.astype(float)
-        sums, first_tokens = s.slots.sums, s.unseen.first_tokens
-        coming = (
-            jnp.where(s.unseen.decoded, sums.to_come_before, sums.to_come + first_tokens) + late
-        )
+        sums, unseen = s.slots.sums, s.unseen
+        coming = jnp.where(unseen.decoded, sums.to_come_before, sums.to_come + unseen.first_tokens)
+        coming += unseen.over_tokens
         rest = free - coming * s.queue.new_token_ratio - s.batch.total_token_offset
         wanted = chunk.whole - hit.blocks * self.block + jnp.minimum(chunk.coming, self.clip)
         # at a tie no request is admitted, whatever the digits of the offset are
@@ -110,14 +107,14 @@ class PrefillFirst(Rules):
         return SlotSums(self.blocks_of(last), following, *tokens)
 
     def slot_tokens(self, s: State, steps: Array) -> tuple[Array, Array]:
-        return drafting.reserved_tokens(s, steps, self.drafts, self.overlap > 0)
+        return s.drafts.reserved_tokens(s, steps, self)
 
     def taken_blocks(self, s: State, requests: Requests) -> Array:
         part = jnp.where(s.batch.request >= 0, self.blocks_of(s.batch.computed), 0)
         return s.slots.sums.last + part - s.cache.shared
 
     def used_blocks(self, s: State, requests: Requests) -> Array:
-        return self.taken_blocks(s, requests) + s.cache.unseen_blocks(s)
+        return self.taken_blocks(s, requests) + s.unseen.blocks * s.cache.counts_unseen
 
     def leaving_blocks(self, s: State, last: Array, now: Array) -> tuple[Array, Array]:
         return self.blocks_of(last), self.blocks_of(now)
@@ -135,10 +132,10 @@ class PrefillFirst(Rules):
 
     def _victim_slot(self, s: State, requests: Requests) -> Array:
         there, who = s.slots.end < UNREACHED, jnp.maximum(s.slots.request, 0)
-        if s.drafts is not None:  # whose prompt ended last
+        if s.drafts.order is not None:  # whose prompt ended last
             return jnp.argmax(jnp.where(there, s.drafts.order, -1)).astype(jnp.int32)
         prompt = requests.prompt[who]
-        tokens = drafting.output_tokens(s, requests, self._unread(s))
+        tokens = s.drafts.output_tokens(s, requests, self._unread(s))
         fewest = there & (tokens == jnp.min(jnp.where(there, tokens, UNREACHED)))
         longest = fewest & (prompt == jnp.max(jnp.where(fewest, prompt, 0)))
         return jnp.argmax(jnp.where(longest, s.slots.request, -1)).astype(jnp.int32)
@@ -179,7 +176,7 @@ class PrefillFirst(Rules):
         slots = s.slots
         output = requests.output[jnp.maximum(slots.request, 0)]
         rest = (slots.end < UNREACHED) & (jnp.arange(slots.request.shape[0]) != slot)
-        tokens = drafting.output_tokens(s, requests, self._unread(s))
+        tokens = s.drafts.output_tokens(s, requests, self._unread(s))
         so_far = total(jnp.where(rest, tokens + self.ahead, 0.0))
         ratio = so_far / (total(jnp.where(rest, output, 0)) + 1.0)
         return jnp.minimum(ratio, 1.0).astype(s.queue.new_token_ratio.dtype)

@@ -11,7 +11,6 @@ one is taken out, those behind it move up. Nothing is to be done when blocks are
 calls the same methods of all three.
 """
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import jax.numpy as jnp
@@ -19,7 +18,7 @@ from jax import Array, lax
 from jaxtyping import Bool, Int
 
 from infer_jax.replays.requests import Prefixes
-from infer_jax.replays.state import UNREACHED, State, get, note, put, total
+from infer_jax.replays.state import UNREACHED, State, change_where, get, note, put, total
 
 if TYPE_CHECKING:
     from infer_jax.replays.rules import Rules, ScheduledChunk
@@ -47,9 +46,11 @@ class NoCache(NamedTuple):
     waits = False  # whether the request that comes next waits for what another one computes
     overflowed = False  # whether the arrays had no entry left
     cached = None  # tokens found of each request
+    fetched = 0  # blocks that the next pass brings back from host memory
+    counts_unseen = False  # whether a path counts blocks of requests that left unseen
 
     @classmethod
-    def start(cls, s: State, prefixes: Prefixes, width: int) -> State:
+    def start(cls, s: State, prefixes: Prefixes) -> State:
         """The state of a server that has just started."""
         return s
 
@@ -80,13 +81,9 @@ class NoCache(NamedTuple):
         """The state ``after`` passes, with what they took from the cache and left in it."""
         return after
 
-    def unseen_blocks(self, s: State) -> Array | int:
-        """Blocks of requests that left unseen, which a path counts as taken."""
+    def idle(self, rules: "Rules") -> Array | int:
+        """Blocks of prompts in the cache that no request uses."""
         return 0
-
-    def wait(self, rules: "Rules", seconds: Array) -> Array:
-        """Seconds of a pass, with what it waits for blocks of the host."""
-        return seconds
 
 
 class PrefixCache(NamedTuple):
@@ -111,16 +108,17 @@ class PrefixCache(NamedTuple):
     counted: Int[Array, ""]
     waits: Bool[Array, ""]
     overflowed = False
+    counts_unseen = True
 
     @classmethod
-    def start(cls, s: State, prefixes: Prefixes, width: int) -> State:
+    def start(cls, s: State, prefixes: Prefixes) -> State:
         """A state with an empty prefix cache."""
         zero = jnp.zeros((), jnp.int32)
         parts, own = jnp.zeros_like(prefixes.blocks), jnp.zeros_like(s.log.last)
         cache = cls(
             users=parts, place=parts, there=parts, own_place=own, own_there=own, again=own,
             shared=zero, flow=zero, popped=zero, lost=zero, fetched=zero,
-            leaving=jnp.full(width, UNREACHED, jnp.int32), cached=own, owner=parts, counted=zero,
+            leaving=jnp.full_like(s.slots.end, UNREACHED), cached=own, owner=parts, counted=zero,
             waits=zero > 0,
         )  # fmt: skip
         path = s.log.path
@@ -223,7 +221,7 @@ class PrefixCache(NamedTuple):
                 cached=note(cache.cached, at, hit.tokens, once),
             )
 
-        return _change_where(new, change, self)
+        return change_where(new, self, change)
 
     def _move_up(self, place: Array, out: Array) -> "PrefixCache":
         """The cache with ``out`` blocks that end at ``place`` taken out of the queue."""
@@ -232,7 +230,7 @@ class PrefixCache(NamedTuple):
             places, own = (jnp.where(x > place, x - out, x) for x in (cache.place, cache.own_place))
             return cache._replace(place=places, own_place=own)
 
-        return _change_where(out > 0, change, self)
+        return change_where(out > 0, self, change)
 
     def _free(self, ctx: "Scheduler", at: Array, tokens: Array) -> "PrefixCache":
         """The cache once a request with ``tokens`` tokens in it uses its blocks no more.
@@ -281,6 +279,7 @@ class PrefixCache(NamedTuple):
 
     def finish(self, ctx: "Scheduler", s: State, after: State, go: Array, caught: Array) -> State:
         """Blocks are free of requests that the engine knows to have left."""
+        s = ctx.recount(s)
         cache, rules, requests = after.cache, ctx.rules, ctx.requests
         assert isinstance(cache, PrefixCache)
         # blocks taken in the first pass and in the last, before what leaves then is free again;
@@ -293,8 +292,7 @@ class PrefixCache(NamedTuple):
         first = taken + s.unseen.blocks
         cache = cache._use_up(rules, jnp.where(lags, first, jnp.maximum(first, grown)), go)
         new = jnp.where(go & there & (slots.end <= after.clock.steps), slots.request, UNREACHED)
-        known = jnp.where(lags, jnp.where(go | caught, cache.leaving, UNREACHED), new)
-        later = jnp.where(go, new, jnp.where(caught, UNREACHED, cache.leaving))
+        known, leaving = read_now(lags, cache.leaving, new, go, caught)
 
         def body(carry: tuple[PrefixCache, Array]) -> tuple[PrefixCache, Array]:
             cache, known = carry
@@ -306,19 +304,16 @@ class PrefixCache(NamedTuple):
         left = lax.while_loop(lambda carry: jnp.min(carry[1]) < UNREACHED, body, (cache, known))
         cache = left[0]
         cache = cache._use_up(rules, grown, go & lags)
-        seconds = cache.fetched * rules.fetch
-        cache = cache._replace(
-            fetched=jnp.where(go, 0, cache.fetched),
-            leaving=jnp.where(lags, later, cache.leaving),
-            counted=jnp.where(go | caught, cache.shared, cache.counted),
+        return after._replace(
+            cache=cache._replace(
+                fetched=jnp.where(go, 0, cache.fetched),
+                leaving=leaving,
+                counted=jnp.where(go | caught, cache.shared, cache.counted),
+            )
         )
-        after = after._replace(cache=cache)
-        idle = rules.blocks + cache.flow - jnp.maximum(cache.popped, rules.blocks)
-        blocks = rules.used_blocks(after, requests)
-        entries = {"blocks": blocks, "kept": idle, "fetching": seconds}
-        path = after.log.path
-        columns = {x: put(getattr(path, x), s.log.entries, y) for x, y in entries.items()}
-        return after.update(log={"path": path._replace(**columns)})
+
+    def idle(self, rules: "Rules") -> Array:
+        return rules.blocks + self.flow - jnp.maximum(self.popped, rules.blocks)
 
     def _use_up(self, rules: "Rules", counted: Array, ok: Array | bool = True) -> "PrefixCache":
         """The cache once running requests count as many blocks: the queue is shorter."""
@@ -326,19 +321,16 @@ class PrefixCache(NamedTuple):
         popped = jnp.where(ok, longest, self.popped)
         return self._replace(popped=popped, lost=jnp.maximum(self.lost, popped - rules.host))
 
-    def unseen_blocks(self, s: State) -> Array | int:
-        return s.unseen.blocks
 
-    def wait(self, rules: "Rules", seconds: Array) -> Array:
-        return seconds + (self.fetched * rules.fetch).astype(seconds.dtype)
+def read_now(
+    lags: Array, leaving: Array, new: Array, go: Array, caught: Array
+) -> tuple[Array, Array]:
+    """Which of the requests that left the engine reads now, and which later.
 
-
-def _change_where(
-    ok: Array, change: Callable[[PrefixCache], PrefixCache], cache: PrefixCache
-) -> PrefixCache:
-    """The cache changed where ``ok``: a loop of one iteration or none, which copies nothing."""
-
-    def body(carry: tuple[Array, PrefixCache]) -> tuple[Array, PrefixCache]:
-        return jnp.zeros_like(carry[0]), change(carry[1])
-
-    return lax.while_loop(lambda carry: carry[0], body, (ok, cache))[1]
+    ``new`` are those of the pass that has run, ``leaving`` those of the pass before, which an
+    engine that ``lags`` reads while the next one runs.
+    """
+    never = jnp.full_like(new, UNREACHED)
+    known = jnp.where(lags, jnp.where(go | caught, leaving, never), jnp.where(go, new, never))
+    later = jnp.where(go, new, jnp.where(caught, never, leaving))
+    return known, jnp.where(lags, later, leaving)

@@ -15,14 +15,14 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Int
 
-from infer_jax.replays.prefix_cache import CacheHit, NoCache, PrefixCache
+from infer_jax.replays.prefix_cache import CacheHit, NoCache, read_now
 from infer_jax.replays.radix_tree import NONE, RadixTree, empty_tree, evict, find, insert, lock
 from infer_jax.replays.requests import Prefixes
-from infer_jax.replays.state import UNREACHED, State, get, note, put, total
+from infer_jax.replays.state import UNREACHED, State, change_where, get, note, put, total
 
 if TYPE_CHECKING:
     from infer_jax.replays.prefill_first import PrefillFirst
-    from infer_jax.replays.rules import ScheduledChunk
+    from infer_jax.replays.rules import Rules, ScheduledChunk
     from infer_jax.replays.scheduler import Scheduler
 
 
@@ -39,13 +39,13 @@ class RadixCache(NamedTuple):
     joins: Int[Array, " w"]  # those whose prompt it ends: twice the index, + 1 if they end, too
     leaving: Int[Array, " w"]  # the same of the pass that runs, if the engine has not read it
     cached: Int[Array, " n"]  # tokens found in the cache at the first admission
-    waits = False
+    waits, fetched, counts_unseen = False, 0, True
 
     @classmethod
-    def start(cls, s: State, prefixes: Prefixes, width: int) -> State:
+    def start(cls, s: State, prefixes: Prefixes) -> State:
         """A state with an empty tree."""
         own, zero = jnp.zeros_like(s.log.last), jnp.zeros((), jnp.int32)
-        path, never = s.log.path, jnp.full(width, UNREACHED, jnp.int32)
+        path, never = s.log.path, jnp.full_like(s.slots.end, UNREACHED)
         tree = empty_tree(prefixes, own.shape[0], path.time.shape[0])
         cache = cls(tree, jnp.full_like(own, NONE), zero - 1, zero, zero, zero, never, never, own)
         path = path._replace(kept=jnp.zeros_like(path.count))
@@ -69,8 +69,7 @@ class RadixCache(NamedTuple):
         tokens = get(requests.prompt, s.queue.next) + s.queue.next_lost - 1
         pages = lax.div(tokens, rules.block)
 
-        def look_up(carry: tuple[Array, RadixCache]) -> tuple[Array, RadixCache]:
-            cache = carry[1]
+        def look_up(cache: RadixCache) -> RadixCache:
             tree, run, found = find(cache.tree, prefixes, s.queue.next, pages)
 
             _, count = lax.while_loop(
@@ -78,16 +77,17 @@ class RadixCache(NamedTuple):
                 lambda at: (get(tree.before, at[0]), at[1] + get(tree.size, at[0])),
                 (run, jnp.zeros_like(found)),
             )
-            cache = cache._replace(tree=tree, run=run, matched=found, unlocked=count)
-            return jnp.zeros_like(ok), cache
+            return cache._replace(tree=tree, run=run, matched=found, unlocked=count)
 
-        _, cache = lax.while_loop(lambda carry: carry[0], look_up, (ok, self))
-        return s._replace(cache=cache)
+        return s._replace(cache=change_where(ok, self, look_up))
 
     def lookup(self, ctx: "Scheduler", s: State) -> CacheHit:
         return CacheHit(self.matched * ctx.rules.block, self.matched, self.matched - self.unlocked)
 
-    note_wait, wait, unseen_blocks = NoCache.note_wait, NoCache.wait, PrefixCache.unseen_blocks
+    note_wait = NoCache.note_wait
+
+    def idle(self, rules: "Rules") -> Array:
+        return self.tree.idle
 
     def admit(
         self, ctx: "Scheduler", s: State, chunk: "ScheduledChunk", new: Array, once: Array
@@ -116,6 +116,7 @@ class RadixCache(NamedTuple):
 
     def finish(self, ctx: "Scheduler", s: State, after: State, go: Array, caught: Array) -> State:
         """What passes computed is in the tree once the engine has read it."""
+        s = ctx.recount(s)
         cache, slots, rules, requests = after.cache, s.slots, ctx.rules, ctx.requests
         assert isinstance(cache, RadixCache)
         lags, prompts = rules.overlap > 0, s.batch.tokens > 0
@@ -125,7 +126,7 @@ class RadixCache(NamedTuple):
         left = there & (slots.end <= steps) & ~prompts & go
         left = jnp.where(left, 2 * slots.request + 1, UNREACHED)
         new = jnp.where(prompts, cache.joins, left)
-        late = jnp.where(go | caught, cache.leaving, UNREACHED)
+        known, leaving = read_now(lags, cache.leaving, new, go, caught)
         # pages for the first pass, what the engine reads then, pages for the last, a prompt's part.
         # A pass that decodes asks for a page for each request, one with prompts takes what it
         # feeds; where a page has several tokens it asks for that, not rounded, and a page each.
@@ -138,7 +139,6 @@ class RadixCache(NamedTuple):
         held = rules.taken_blocks(s, requests) + s.unseen.blocks + cache.shared
         before = jnp.maximum(held + first, jnp.where(several & ~lags, grown, 0))
         before, behind = jnp.where(go, before, 0), jnp.where(several & lags, grown, 0)
-        known = jnp.where(lags, late, jnp.where(go, new, UNREACHED))
         again = lags & go & ~prompts
 
         def read(i: Array, cache: RadixCache) -> RadixCache:
@@ -148,19 +148,13 @@ class RadixCache(NamedTuple):
             return cache._replace(tree=tree)._read(ctx, s, items, again, i > 0)
 
         cache = lax.fori_loop(jnp.zeros_like(part), jnp.full_like(part, 2), read, cache)
-        later = jnp.where(go, new, jnp.where(caught, UNREACHED, cache.leaving))
-        cache = cache._replace(
-            leaving=jnp.where(lags, later, cache.leaving),
-            joins=jnp.where(go, UNREACHED, cache.joins),
-            parts=jnp.where(go, 0, cache.parts),
+        return after._replace(
+            cache=cache._replace(
+                leaving=leaving,
+                joins=jnp.where(go, UNREACHED, cache.joins),
+                parts=jnp.where(go, 0, cache.parts),
+            )
         )
-        after, entry, path = after._replace(cache=cache), s.log.entries, after.log.path
-        assert path.kept is not None
-        path = path._replace(
-            blocks=put(path.blocks, entry, rules.used_blocks(after, requests)),
-            kept=put(path.kept, entry, cache.tree.idle),
-        )
-        return after.update(log={"path": path})
 
     def _read(
         self, ctx: "Scheduler", s: State, items: Array, again: Array, partly: Array

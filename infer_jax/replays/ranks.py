@@ -19,8 +19,8 @@ from infer_jax.replays.log import RoutedLog
 from infer_jax.replays.loops import entries_or_turns, serve_by
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.rules import Rules
-from infer_jax.replays.server import ComposedPass, PassRun, RunLength
-from infer_jax.replays.state import UNREACHED, Path, State, catch_up, where
+from infer_jax.replays.server import ComposedPass, PassRun
+from infer_jax.replays.state import State, catch_up, where
 
 
 class SharedStep(NamedTuple):
@@ -123,9 +123,7 @@ class RankGroup(ServerGroup):
 
         def feed(carry: tuple[State, Array]) -> tuple[State, Array]:
             s, again = server.scheduler.compose(carry[0])
-            free = s.slots.end == UNREACHED
-            first = jnp.where(jnp.any(free), jnp.argmax(free), UNREACHED).astype(jnp.int32)
-            return s.update(slots={"soonest": jnp.min(s.slots.end), "free": first}), again
+            return server.scheduler.recount(s), again
 
         s, _ = lax.while_loop(lambda carry: carry[1], feed, (s, c.now >= 0.0))
         return s, server.batch(s)
@@ -137,27 +135,24 @@ class RankGroup(ServerGroup):
         batch: ComposedPass = c.map(server.batch)
         now, finished = clock.now[0], c.finished
         all_idle, due = jnp.all(batch.idle), self.due(c, finished)
-        none = jnp.zeros((), kind)
-        length = lax.cond(
-            all_idle,
-            lambda: RunLength(jnp.ones_like(c.sent.count), none, none),
-            lambda: self.run_length(c, batch, due - now),
-        )
-        steps, end = length.steps, jnp.where(all_idle, jnp.maximum(now, due), now + length.seconds)
-        run, go = PassRun(steps, end, length.last_poll, jnp.asarray(-1)), jnp.asarray(True)
+        wait = PassRun(jnp.ones_like(c.sent.count), jnp.maximum(now, due), jnp.zeros((), kind))
+        run = lax.cond(all_idle, lambda: wait, lambda: self.passes(c, batch, due - now))
 
-        path, at, zero = c.record.path, c.record.entries, jnp.zeros_like(steps)
-        single = c.record._replace(path=jax.tree.map(lambda x: x[:1], path), entries=zero)
+        def finish(s: State, batch: ComposedPass) -> tuple[State, dict[str, Array]]:
+            s = s._replace(log=c.record)
+            after = server.finish(s, jnp.asarray(True), batch, run)
+            return after._replace(log=None), server.entry(s, after, batch, run)
 
-        def ran(s: State, batch: ComposedPass) -> tuple[State, Path]:
-            s = server.ran(s._replace(log=single), go, batch, run)
-            return s._replace(log=None), s.log.path
-
-        states, own = jax.vmap(ran)(s, batch)
+        states, entries = jax.vmap(finish)(s, batch)
         ranks = jnp.arange(clock.now.shape[0], dtype=jnp.int32)
-        own = own._replace(server=ranks[:, None])
-        path = jax.tree.map(lambda x, y: lax.dynamic_update_slice(x, y[:, 0], (at,)), path, own)
-        record = c.record._replace(path=path, entries=at + len(ranks))
+        entries |= {"server": ranks, "woken_by": jnp.full_like(ranks, -1)}
+        path, at = c.record.path, c.record.entries
+        columns = {
+            name: lax.dynamic_update_slice(column, x.astype(column.dtype), (at,))
+            for name, x in entries.items()
+            if (column := getattr(path, name)) is not None
+        }
+        record = c.record._replace(path=path._replace(**columns), entries=at + len(ranks))
         if not self.rules.idle_polls:
             # a rank that ran along has put its next pass together when the others did, and does
             # not know that it was idle
@@ -172,12 +167,12 @@ class RankGroup(ServerGroup):
                 },
             )
         # requests that arrived during the pass were routed by the loads of that time
-        growth = jnp.where(batch.idle, 0, batch.grows * (steps - 1))
+        growth = jnp.where(batch.idle, 0, batch.grows * (run.steps - 1))
         before = s.update(slots={"context": s.slots.context + growth})
         load = self.load(c._replace(rows=Rows.of((before, None))))
-        c = c._replace(rows=Rows.of((states, None)), record=record, now=end)
-        c = self.route(c, load, end, finished)
-        return self.route(c, self.load(c), end, c.finished, held=True)
+        c = c._replace(rows=Rows.of((states, None)), record=record, now=run.end)
+        c = self.route(c, load, c.now, finished)
+        return self.route(c, self.load(c), c.now, c.finished, held=True)
 
     def route(
         self, c: ServerStates, load: QueueLoad, now: Array, finished: Array, *, held: bool = False
@@ -202,11 +197,10 @@ class RankGroup(ServerGroup):
 
         return lax.while_loop(lambda x: self.due(x[0], finished) <= now, send, (c, load))[0]
 
-    def run_length(self, c: ServerStates, batch: ComposedPass, due: Array) -> RunLength:
+    def passes(self, c: ServerStates, batch: ComposedPass, due: Array) -> PassRun:
         """Passes up to the next event of any rank; ``due``: seconds until a request is sent."""
         s, kind, overlap = c.servers, c.now.dtype, self.rules.overlap > 0
-
-        server = self.server(c)
+        now, server = s.clock.now[0], self.server(c)
 
         def longest_run(s: State, batch: ComposedPass) -> Array:
             arrives = server.scheduler.arrives(s)
@@ -221,7 +215,7 @@ class RankGroup(ServerGroup):
         tokens = s.batch.tokens
         decoding, fed = (jnp.where(batch.idle, 0, x).astype(kind) for x in (batch.decoding, tokens))
         verified = decoding * (1.0 + self.rules.drafts)
-        split = () if s.drafts is None else (verified,)
+        split = () if self.requests.drafts is None else (verified,)
         assert self.common is not None
         common = jnp.asarray(self.common(verified + fed, *split)).astype(kind)
 
@@ -243,7 +237,7 @@ class RankGroup(ServerGroup):
         def pass_time(*feeds: Array) -> Array:
             return self.step(*feeds) + common
 
-        def several() -> RunLength:
+        def several() -> PassRun:
             decoding, context, pairs = (
                 x[slowest] for x in (batch.decoding, batch.context, s.batch.pairs)
             )
@@ -252,10 +246,10 @@ class RankGroup(ServerGroup):
             soon = due < run_time(run, longest.astype(kind))
             steps = lax.cond(soon, lambda: steps_until(run, due), lambda: longest)
             last_poll = run_time(run, jnp.where(overlap, steps - 1, steps).astype(kind))
-            return RunLength(steps, run_time(run, steps.astype(kind)), last_poll)
+            return PassRun(steps, now + run_time(run, steps.astype(kind)), last_poll)
 
-        def single() -> RunLength:
+        def single() -> PassRun:
             seconds = first[slowest] + common
-            return RunLength(longest, seconds, jnp.where(overlap, 0.0, seconds))
+            return PassRun(longest, now + seconds, jnp.where(overlap, 0.0, seconds))
 
         return lax.cond(longest > 1, several, single)

@@ -7,11 +7,9 @@ lanes of ``vmap`` may differ in it.
 
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from infer_jax.replays import drafts as drafting
 from infer_jax.replays.drafts import PerPass
 from infer_jax.replays.prefix_cache import CacheHit, NoCache, PrefixCache
 from infer_jax.replays.radix_cache import RadixCache
@@ -150,8 +148,8 @@ class Rules(Spec):
 
         vLLM: ``token_budget``, TensorRT-LLM: ``max_num_tokens``; SGLang: ``rem_chunk_tokens``.
         """
-        decoding = drafting.batch_tokens(s, self.drafts)
-        return jnp.maximum(self.budget - decoding, 0)
+        decoding = s.slots.decoding + s.unseen.over
+        return jnp.maximum(self.budget - decoding * (1 + self.drafts), 0)
 
     def budget_tokens(self, tokens: Array) -> Array:
         """Tokens of the budget that a part of a prompt takes; SGLang: ``ceil_paged_tokens``."""
@@ -178,13 +176,9 @@ class Rules(Spec):
         blocks = {"last": self.blocks_of(last), "next": self.blocks_of(now)}
         return SlotSums(**{name: blocks[name] for name in self.sums})
 
-    def add_to_sums(self, s: State, own: SlotSums, ok: Array, sign: int = 1) -> SlotSums:
-        """The sums over slots with those of one more, or (``sign`` -1) one less, where ``ok``."""
-        return jax.tree.map(lambda x, y: x + sign * jnp.where(ok, y, 0), s.slots.sums, own)
-
     def slot_tokens(self, s: State, steps: Array) -> tuple[Array, Array]:
         """Tokens of each slot with blocks at the pass that ends step ``steps``, and at the next."""
-        return drafting.blocked_tokens(s, steps, self.drafts, self.overlap > 0)
+        return s.drafts.held_tokens(s, steps, self)
 
     def taken_blocks(self, s: State, requests: Requests) -> Array:
         """Blocks in use when the next pass is put together."""
@@ -228,10 +222,14 @@ class Rules(Spec):
         return jnp.asarray(UNREACHED, jnp.int32)
 
     def steps_in(self, s: State, free: Array) -> Array:
-        """Steps of the decoding requests for which ``free`` blocks suffice beside the first's."""
+        """Steps of the decoding requests for which ``free`` blocks suffice beside the first's.
+
+        With drafts up to k + 1 tokens a step, and blocks for k more at once.
+        """
         each = lax.div(jnp.maximum(free, 0), jnp.maximum(s.slots.decoding, 1))
         most = lax.div(jnp.full_like(each, UNREACHED), self.block) - 1
-        return drafting.safe_steps(s, 1 + self.block * jnp.minimum(each, most), self.drafts)
+        more = jnp.maximum(self.block * jnp.minimum(each, most) - self.drafts, 0)
+        return 1 + lax.div(more, 1 + self.drafts)
 
     # the end of a pass
     def finish(self, s: State, after: State, gone: Array, prompts: Array, idle: Array) -> State:

@@ -7,14 +7,25 @@ in a loop of one iteration or none. All else is decided by choices between numbe
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from infer_jax.replays import drafts as drafting
 from infer_jax.replays.drafts import tokens_to_come
 from infer_jax.replays.requests import FAR_FUTURE, Requests
 from infer_jax.replays.rules import Rules, ScheduledChunk
-from infer_jax.replays.state import UNREACHED, State, change_where, get, note, put
+from infer_jax.replays.state import (
+    UNREACHED,
+    Departures,
+    Slots,
+    State,
+    change_where,
+    count_slots,
+    get,
+    note,
+    put,
+    where,
+)
 
 
 class Scheduler(NamedTuple):
@@ -29,7 +40,7 @@ class Scheduler(NamedTuple):
         rules = self.rules
         s, chunk, ok = self.next_chunk(self.begin(s))
         if not rules.preempts:
-            s = self.read_next(self.feed(s, chunk, ok))
+            s = self.read_next(change_where(ok, s, lambda s: self.feed(s, chunk)))
             return s, ok & self.may_feed(s)
         short = rules.is_short(s, self.requests, chunk)
         passed = jnp.zeros_like(short)
@@ -40,7 +51,7 @@ class Scheduler(NamedTuple):
             passed = ~short & over & (s.queue.head < self.requests.count)
         # the arrays of requests are written where they are: a choice between two would copy them
         ok &= ~(short | passed)
-        s = self.feed(s, chunk, ok)
+        s = change_where(ok, s, lambda s: self.feed(s, chunk))
         s = s.update(queue={"head": self.following(s.queue.head, passed)})
         s = self.read_next(change_where(short, s, self.preempt))
         return s, ok & self.may_feed(s) | short | passed
@@ -49,17 +60,13 @@ class Scheduler(NamedTuple):
         """A new pass: its budget, and a poll for arrivals."""
         clock, batch, is_new = s.clock, s.batch, s.batch.is_new
         polls = is_new & (lax.rem(clock.passes, self.rules.poll) == 0) & (self.rules.overlap == 0)
-        counts = ("tokens", "pairs", "prompts", "contexts", "first_tokens", "total_token_offset")
-        columns = ((name, getattr(batch, name)) for name in counts)
-        return s.update(
+        fresh = jax.tree.map(jnp.zeros_like, batch)._replace(
+            left=self.rules.prompt_budget(s), request=batch.request, computed=batch.computed
+        )
+        return s._replace(batch=where(is_new, fresh, batch)).update(
             clock={
                 "last_poll": jnp.where(polls, clock.now, clock.last_poll),
                 "finished_seen": jnp.where(polls, clock.finished, clock.finished_seen),
-            },
-            batch={
-                "is_new": jnp.zeros_like(is_new),
-                "left": jnp.where(is_new, self.rules.prompt_budget(s), batch.left),
-                **{name: jnp.where(is_new, jnp.zeros_like(x), x) for name, x in columns},
             },
             queue={"preempted": s.queue.preempted & ~is_new},
         )
@@ -85,7 +92,7 @@ class Scheduler(NamedTuple):
         begun = batch.request >= 0
         whole = get(self.requests.prompt, at) + s.queue.next_lost
         coming = get(self.requests.output, at) - s.queue.next_lost
-        passes, per_pass = drafting.next_passes(s, self.requests, at, coming)
+        passes, per_pass = s.drafts.next_passes(self.requests, at, coming)
         hit = s.cache.lookup(self, s)
         done = jnp.where(begun, batch.computed, hit.tokens)
         rest = whole - done
@@ -108,11 +115,8 @@ class Scheduler(NamedTuple):
         """Whether another prompt might be fed to the pass, which the next iteration decides."""
         return (s.batch.left > 0) & (s.batch.request < 0) & self.waits(s)
 
-    def feed(self, s: State, chunk: ScheduledChunk, ok: Array) -> State:
-        """The state with a part of a prompt in the pass, where ``ok``."""
-        return change_where(ok, s, lambda s: self._feed(s, chunk))
-
-    def _feed(self, s: State, chunk: ScheduledChunk) -> State:
+    def feed(self, s: State, chunk: ScheduledChunk) -> State:
+        """The state with a part of a prompt in the pass."""
         rules, queue, slots, batch, log = self.rules, s.queue, s.slots, s.batch, s.log
         new, ends, at = ~chunk.begun, ~chunk.cut, chunk.request
         blocks, tokens = rules.reserved_blocks(chunk), chunk.whole + 1
@@ -127,8 +131,6 @@ class Scheduler(NamedTuple):
         pairs = chunk.tokens * (chunk.done.astype(batch.pairs.dtype) + 0.5 * chunk.tokens)
         once = new & ~queue.next_preempted if rules.preempts else new
         first = ends & (queue.next_lost == 0) if rules.preempts else ends
-        now = tokens - ready + s.clock.steps
-        left = tokens_to_come(end - s.clock.steps, chunk.per_pass)
         return s.update(
             queue={
                 "head": self.following(queue.head, from_head),
@@ -138,10 +140,8 @@ class Scheduler(NamedTuple):
             slots={
                 "request": put(slots.request, slot, at, ends),
                 "end": put(slots.end, slot, end, ends),
-                "base": put(slots.base, slot, drafting.slot_base(s, tokens, ready), ends),
+                "base": put(slots.base, slot, tokens - ready, ends),
                 "blocks": put(slots.blocks, slot, blocks, ends),
-                "sums": rules.add_to_sums(s, rules.slot_sums(*left, now - 1, now), ends),
-                "soonest": jnp.where(ends, jnp.minimum(slots.soonest, end), slots.soonest),
                 "running": slots.running + new,
                 "reserved": slots.reserved + jnp.where(new, blocks, 0),
             },
@@ -162,35 +162,30 @@ class Scheduler(NamedTuple):
                 "last": note(log.last, at, end, ends),
             },
         )._replace(
-            drafts=drafting.admit(s, chunk.per_pass, slot, ready, ends),
+            drafts=s.drafts.admit(chunk, slot, ready),
             cache=s.cache.admit(self, s, chunk, new, once),
         )
 
     def preempt(self, s: State) -> State:
         """The state after a request was preempted: it is recomputed later."""
         rules, queue, slots, batch, log = self.rules, s.queue, s.slots, s.batch, s.log
-        yes = jnp.ones_like(queue.blocked)
+        yes, steps = jnp.ones_like(queue.blocked), s.clock.steps
         slot, unread = rules.victim(s, self.requests)
         begun = batch.request >= 0 if rules.mixed else jnp.zeros_like(yes)
         decodes = ~begun
         victim = jnp.where(begun, batch.request, get(slots.request, slot))
-        left = get(slots.end, slot) - s.clock.steps
-        cached = get(slots.base, slot) + s.clock.steps - 1
+        cached = get(slots.base, slot) + steps - 1
         cached = jnp.where(begun, batch.computed, cached)
-        lost = drafting.lost_tokens(s, self.requests, slot, left + unread, unread)
-        tokens = (get(x, slot) for x in rules.slot_tokens(s, s.clock.steps))
-        to_come = tokens_to_come(left, drafting.per_pass(s, slot))
-        context = drafting.context_of(s, slot)
-        sums = rules.add_to_sums(s, rules.slot_sums(*to_come, *tokens), decodes, -1)
+        lost = get(s.drafts.output_tokens(s, self.requests, unread), slot)
+        context = jnp.where(decodes, get(s.drafts.context(s, steps), slot), 0)
         anew = jnp.where(decodes, get(self.requests.prompt, victim) + lost, 0)
         after = s.update(
             queue={"preempted": yes, "computed": queue.computed - anew},
             slots={
                 "end": put(slots.end, slot, jnp.asarray(UNREACHED), decodes),
-                "sums": sums,
                 "running": slots.running - 1,
                 "decoding": slots.decoding - decodes,
-                "context": slots.context - jnp.where(decodes, context, 0),
+                "context": slots.context - context,
             },
             batch={"request": jnp.where(begun, -1, batch.request)},
             log={
@@ -199,7 +194,8 @@ class Scheduler(NamedTuple):
                 "preempted": put(log.preempted, victim, get(log.preempted, victim) + 1),
             },
         )._replace(cache=s.cache.preempt(self, s, victim, cached))
-        after = drafting.preempt(after, slot, victim, left + unread, unread, decodes)
+        left = get(slots.end, slot) - steps + unread
+        after = after.drafts.preempt(after, slot, left, unread, decodes)
         return rules.requeue(self, s, after, victim, slot)
 
     def read_next(self, s: State) -> State:
@@ -215,7 +211,7 @@ class Scheduler(NamedTuple):
             at = jnp.where(returns, first, at)
         at = jnp.where(s.batch.request >= 0, s.batch.request, at)
         s = s.update(queue={"next": at, "next_returns": returns})
-        s = drafting.read_next(s, at)
+        s = s._replace(drafts=s.drafts.read_next(log, at))
         if not self.rules.preempts:
             return s
         return s.update(
@@ -226,6 +222,19 @@ class Scheduler(NamedTuple):
             }
         )
 
+    def count(self, s: State, steps: Array, done: Array) -> tuple[Departures, Slots]:
+        """Slots at step ``steps``: those that are ``done``, and the others."""
+        rules, slots = self.rules, s.slots
+        held = rules.slot_tokens(s, steps)
+        sums = rules.slot_sums(*tokens_to_come(slots.end - steps, s.drafts.per_pass), *held)
+        blocks = rules.leaving_blocks(s, *held)
+        return count_slots(slots, done, s.drafts.context(s, steps), blocks, sums)
+
+    def recount(self, s: State) -> State:
+        """The state with its slots counted anew, once requests were put there or taken out."""
+        none = jnp.zeros_like(s.slots.end, bool)
+        return s._replace(slots=self.count(s, s.clock.steps, none)[1])
+
     def following(self, head: Array, ok: Array) -> Array:
         """The head of the queue once that one is taken, where ``ok``."""
         if self.requests.following is None:
@@ -233,23 +242,23 @@ class Scheduler(NamedTuple):
         return jnp.where(ok, get(self.requests.following, head), head)
 
     def receive(self, s: State, at: Array, ok: Array) -> State:
-        """A server that has one more request behind all others, where ``ok``."""
+        """A server that has one more request behind all others, where ``ok``.
+
+        It is new, so that nothing is read of it: XLA would copy the arrays of all requests.
+        """
         queue, none = s.queue, self.requests.count
-        alone, zero = ok & (queue.head >= none), jnp.zeros_like(at)
+        alone = ok & (queue.head >= none)
         is_next = alone & (queue.next >= none)
-        s = s.update(
+        new = queue._replace(
+            next=at, next_lost=jnp.zeros_like(at), next_preempted=jnp.zeros_like(alone)
+        )
+        s = s._replace(queue=where(is_next, new, queue), drafts=s.drafts.receive(is_next))
+        return s.update(
             queue={
                 "head": jnp.where(alone, at, queue.head),
                 "head_last": jnp.where(alone, UNREACHED, queue.head_last),
-                "next": jnp.where(is_next, at, queue.next),
-                "next_lost": jnp.where(is_next, zero, queue.next_lost),
-                "next_preempted": queue.next_preempted & ~is_next,
             }
         )
-        if s.drafts is None:
-            return s
-        left, rest = (jnp.where(is_next, zero, x) for x in (s.drafts.next_left, s.drafts.next_rest))
-        return s.update(drafts={"next_left": left, "next_rest": rest})
 
     def arrives(self, s: State) -> Array:
         """Seconds until the next request arrives; 0 or less if the engine has seen it."""

@@ -1,4 +1,9 @@
-"""One server's loop: the pass that the scheduler has put together runs, up to the next event."""
+"""One server's loop: the pass that the scheduler has put together runs, up to the next event.
+
+An iteration reads from the top of ``Server.iterate`` down: ``Scheduler.compose`` admits a request,
+feeds a part of its prompt, or makes room by a preemption; once nothing more can be fed, ``plan``
+finds how many passes run alike, and ``finish`` lets requests go that have their last token.
+"""
 
 from typing import NamedTuple, Self
 
@@ -6,13 +11,20 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from infer_jax.replays import drafts as drafting
 from infer_jax.replays.decode_run import LONGEST, StepTime, decode_run, run_time, steps_until
-from infer_jax.replays.drafts import start_drafts, tokens_to_come
+from infer_jax.replays.drafts import Drafted
 from infer_jax.replays.requests import Requests
 from infer_jax.replays.rules import Rules
 from infer_jax.replays.scheduler import Scheduler
-from infer_jax.replays.state import UNREACHED, State, catch_up, departures, empty, get, put, where
+from infer_jax.replays.state import (
+    State,
+    Unseen,
+    catch_up,
+    empty,
+    get,
+    put,
+    where,
+)
 
 
 class ComposedPass(NamedTuple):
@@ -27,21 +39,12 @@ class ComposedPass(NamedTuple):
     waits: Array  # idle until the results of the running pass are read
 
 
-class RunLength(NamedTuple):
-    """Passes that run up to the next event, how long they take, and when the engine polls last."""
-
-    steps: Array  # passes
-    seconds: Array
-    last_poll: Array  # seconds from their begin until arrivals are polled last, or negative
-
-
 class PassRun(NamedTuple):
-    """Passes that run, or a wait for the next request."""
+    """Passes that run up to the next event, or a wait for the next request."""
 
     steps: Array  # passes
     end: Array  # s
     last_poll: Array  # seconds from their begin until arrivals are polled last, or negative
-    woken_by: Array  # the request whose arrival ended a wait, or -1
 
 
 class Server(NamedTuple):
@@ -68,9 +71,10 @@ class Server(NamedTuple):
         rules, requests = self.scheduler.rules, self.requests
         kind = jnp.result_type(requests.arrival)
         s = empty(requests.prompt.shape[0], width, entries, kind, rules.sums)
-        s = start_drafts(s, requests.drafts, width)
+        if requests.drafts is not None:
+            s = Drafted.start(s)
         if requests.prefixes is not None:
-            s = rules.cache.start(s, requests.prefixes, width)
+            s = rules.cache.start(s, requests.prefixes)
         return rules.start(s)
 
     def is_busy(self, s: State) -> Array:
@@ -82,59 +86,57 @@ class Server(NamedTuple):
         """One iteration: feed a prompt, preempt, or run the pass that is put together."""
         s, again = self.scheduler.compose(s)
         batch, go = self.batch(s), ~again & self.is_busy(s)
-        return self.after(s, go, batch, self.plan(s, go & ~batch.idle, batch))
+        return self.advance(s, go, batch, self.plan(s, go & ~batch.idle, batch))
 
     def batch(self, s: State) -> ComposedPass:
         """What the pass that is put together feeds."""
-        rules, clock, prompts = self.scheduler.rules, s.clock, s.batch.tokens > 0
+        rules, clock, over = self.scheduler.rules, s.clock, s.unseen.over
+        prompts = s.batch.tokens > 0
         decodes = True if rules.mixed else ~prompts
-        over, over_tokens = drafting.unknown(s, decodes_on=not rules.mixed)
         decoding = jnp.where(decodes, s.slots.decoding + over, 0)
-        context = jnp.where(decodes, s.slots.context + over_tokens, 0)
+        context = jnp.where(decodes, s.slots.context + s.unseen.over_context, 0)
         idle = ~prompts & (s.slots.decoding + over == 0)
         # an engine that puts passes together ahead, and has none, waits for the one that runs
         unread = clock.last_poll < clock.now
         unread |= (clock.finished_seen < clock.finished) | (s.unseen.finished > 0)
         lags = (rules.overlap > 0) & unread
         over = jnp.where(decoding > 0, over, 0)
-        grows = jnp.where(decodes, drafting.growth(s), 0)
+        grows = jnp.where(decodes, s.drafts.growth(s), 0)
         return ComposedPass(prompts, decoding, context, over, grows, idle, idle & lags)
 
+    # how long it runs
     def plan(self, s: State, go: Array, batch: ComposedPass) -> PassRun:
         """Passes up to the next event, if (``go``) any run, or the wait for the next arrival."""
-        run, now = self.run_length(s, go, batch), s.clock.now
+        run = self.passes(s, go, batch)
         arrival = get(self.requests.arrival, s.queue.head)
-        end = jnp.where(batch.idle, jnp.maximum(now, arrival), now + run.seconds)
-        woken_by = jnp.where(batch.idle & (arrival > now), s.queue.head, -1)
-        return PassRun(run.steps, end, run.last_poll, woken_by)
+        return run._replace(end=jnp.where(batch.idle, jnp.maximum(s.clock.now, arrival), run.end))
 
-    def run_length(self, s: State, go: Array, batch: ComposedPass) -> RunLength:
+    def passes(self, s: State, go: Array, batch: ComposedPass) -> PassRun:
         """Passes up to the next event, where ``go``; else none."""
-        rules, clock, kind = self.scheduler.rules, s.clock, s.clock.now.dtype
+        rules, now, kind = self.scheduler.rules, s.clock.now, s.clock.now.dtype
         overlap, due = rules.overlap > 0, self.scheduler.arrives(s)
         longest, wakes = self.longest_run(s, batch.prompts, due), self.wakes(s, due)
         feeds = batch.decoding, batch.context, s.batch.tokens
 
-        def several() -> RunLength:
-            growth = None if s.drafts is None else s.drafts.context_growth
-            run = decode_run(self.step, *feeds, s.batch.pairs, longest, growth)
+        def several() -> PassRun:
+            run = decode_run(self.step, *feeds, s.batch.pairs, longest, batch.grows)
             sooner = wakes & (due < run_time(run, longest.astype(kind)))
             arrival = lax.cond(sooner, lambda: steps_until(run, due), lambda: longest)
             first = self.first_poll(s, arrival, due)
             steps = jnp.where(wakes, jnp.minimum(longest, first), longest)
             last = self.last_poll(s, steps)
             last_poll = jnp.where(overlap | (last > 0), run_time(run, last.astype(kind)), -1.0)
-            return RunLength(steps, run_time(run, steps.astype(kind)), last_poll)
+            return PassRun(steps, now + run_time(run, steps.astype(kind)), last_poll)
 
-        def single() -> RunLength:
+        def single() -> PassRun:
             decoding, context, fed = (x.astype(kind) for x in feeds)
-            seconds = self.step(decoding, context, fed, s.batch.pairs)
-            seconds = s.cache.wait(rules, jnp.asarray(seconds).astype(kind))
+            seconds = jnp.asarray(self.step(decoding, context, fed, s.batch.pairs)).astype(kind)
+            seconds += jnp.asarray(s.cache.fetched * rules.fetch).astype(kind)
             last_poll = jnp.where(self.last_poll(s, longest) > 0, seconds, -1.0)
-            return RunLength(longest, seconds, jnp.where(overlap, 0.0, last_poll).astype(kind))
+            return PassRun(longest, now + seconds, jnp.where(overlap, 0.0, last_poll).astype(kind))
 
-        def none() -> RunLength:
-            return RunLength(longest, jnp.zeros_like(clock.now), jnp.zeros_like(clock.now))
+        def none() -> PassRun:
+            return PassRun(longest, now, jnp.zeros_like(now))
 
         # the one choice that is a branch: most iterations run one pass or none
         return lax.cond(go, lambda: lax.cond(longest > 1, several, single), none)
@@ -167,7 +169,7 @@ class Server(NamedTuple):
             longest = jnp.where(queue.blocked & queue.clearing, 1, longest)
         late = s.unseen.finished > 0
         waits = late & (due <= 0.0) if rules.mixed else late
-        waits |= (False if s.drafts is None else s.drafts.over > 0) | s.cache.waits
+        waits |= (s.unseen.over > 0) | s.cache.waits
         return jnp.where(prompts | waits, 1, jnp.maximum(longest, 1))
 
     def wakes(self, s: State, due: Array) -> Array:
@@ -177,81 +179,71 @@ class Server(NamedTuple):
             return (due > 0.0) & ~s.queue.blocked
         return (due > 0.0) & (s.slots.running < self.scheduler.rules.slots)
 
-    def after(self, s: State, go: Array, batch: ComposedPass, run: PassRun) -> State:
+    # what is then
+    def advance(self, s: State, go: Array, batch: ComposedPass, run: PassRun) -> State:
         """The state after those passes, where ``go``, or after a wait for the pass that runs."""
         caught = go & batch.waits
         go &= ~caught
-        after = self.ran(s, go, batch, run)
-        # the slots are reduced in every iteration, for prompts fed and requests preempted, too
-        slots = {name: getattr(after.slots, name) for name in ("end", "soonest", "free")}
-        log = {"path": after.log.path}
+        after = self.finish(s, go, batch, run)
+        # the slots are counted in every iteration, for prompts fed and requests preempted, too
+        slots = {name: getattr(after.slots, name) for name in ("end", "sums", "soonest", "free")}
         after = where(go, after, s)
-        after = where(caught, catch_up(after), after).update(slots=slots, log=log)
-        return after.cache.finish(self.scheduler, s, after, go, caught)
+        after = where(caught, catch_up(after), after).update(slots=slots)
+        after = after.cache.finish(self.scheduler, s, after, go, caught)
+        path, at = s.log.path, s.log.entries
+        columns = self.entry(s, after, batch, run).items()
+        path = path._replace(**{x: put(getattr(path, x), at, value) for x, value in columns})
+        return after.update(log={"path": path, "entries": at + go})
 
-    def ran(self, s: State, go: Array, batch: ComposedPass, run: PassRun) -> State:
-        """The state after passes, where ``go``, with their entry in the path."""
-        rules, clock, idle = self.scheduler.rules, s.clock, batch.idle
-        count, polled = jnp.where(idle, 0, run.steps), idle | (run.last_poll >= 0.0)
-        steps = count if rules.mixed else jnp.where(batch.decoding > 0, count, 0)
-        context = s.slots.context + steps * batch.grows
-        after = self.finish(s, go, clock.steps + steps, context, batch)
-        last_poll = clock.now + run.last_poll
-        last_poll = jnp.where(run.last_poll >= 0.0, last_poll, clock.last_poll)
-        after = after.update(
+    def finish(self, s: State, go: Array, batch: ComposedPass, run: PassRun) -> State:
+        """The state after passes, where ``go``, with those gone that have their last token."""
+        rules, clock, slots, idle = self.scheduler.rules, s.clock, s.slots, batch.idle
+        count, lags = jnp.where(go & ~idle, run.steps, 0), rules.overlap > 0
+        steps = clock.steps + (count if rules.mixed else jnp.where(batch.decoding > 0, count, 0))
+        done, decodes = go & (slots.end <= steps), ~batch.prompts & ~idle
+        context = slots.context + (steps - clock.steps) * batch.grows
+        s = s.drafts.launch(s, steps, go, decodes, lags)
+        gone, others = self.scheduler.count(s, steps, done)
+        # an engine that counts on a token of each pass knows which requests end
+        over, over_context = (jnp.zeros_like(x) if rules.mixed else x for x in gone[:2])
+        firsts = jnp.where(batch.prompts, s.batch.first_tokens, 0)
+        held = gone.blocks, gone.next_blocks
+        unseen = Unseen(gone.count, *held, over, over_context, over, decodes, firsts)
+        polls = run.last_poll >= 0.0
+        last_poll = jnp.where(polls, clock.now + run.last_poll, clock.last_poll)
+        after = s._replace(
+            slots=others._replace(
+                running=slots.running - gone.count,
+                decoding=slots.decoding + s.batch.prompts - gone.count,
+                context=context + s.batch.contexts - gone.context,
+                reserved=slots.reserved - (0 if rules.preempts else gone.next_blocks),
+            ),
+            unseen=jax.tree.map(lambda x: jnp.where(lags, x, jnp.zeros_like(x)), unseen),
+        ).update(
             clock={
                 "now": run.end,
                 "last_poll": jnp.where(idle, run.end, last_poll),
-                "finished_seen": jnp.where(polled, clock.finished, clock.finished_seen),
+                "finished_seen": jnp.where(idle | polls, clock.finished, clock.finished_seen),
+                "finished": clock.finished + gone.count,
                 "passes": clock.passes + count,
+                "steps": steps,
                 "entries": clock.entries + 1,
             },
             batch={"is_new": jnp.ones_like(s.batch.is_new)},
         )
-        entry = {
-            "time": run.end, "decoding": batch.decoding, "context": batch.context,
-            "fed": s.batch.tokens, "pairs": s.batch.pairs, "count": count,
-            "steps": after.clock.steps, "woken_by": run.woken_by, "running": after.slots.running,
-            "finished": after.clock.finished, "blocks": rules.used_blocks(after, self.requests),
-            "over": batch.over, **({} if s.drafts is None else {"grows": s.drafts.context_growth}),
-        }  # fmt: skip
-        path = s.log.path
-        at = s.log.entries
-        columns = {name: put(getattr(path, name), at, x) for name, x in entry.items()}
-        return after.update(log={"path": path._replace(**columns), "entries": at + 1})
+        after = after.drafts.finish(after, slots.end, done, lags, knows_ends=rules.mixed)
+        return rules.finish(s, after, gone.count, batch.prompts, idle)
 
-    def finish(
-        self, s: State, go: Array, steps: Array, context: Array, batch: ComposedPass
-    ) -> State:
-        """The state at step ``steps``, those that have their last token gone."""
-        rules, slots, decodes = self.scheduler.rules, s.slots, ~batch.prompts & ~batch.idle
-        done, lags = go & (slots.end <= steps), rules.overlap > 0
-        s = drafting.launch(s, steps, decodes, lags)
-        tokens = rules.slot_tokens(s, steps)
-        to_come = tokens_to_come(slots.end - steps, drafting.per_pass(s))
-        sums = rules.slot_sums(*to_come, *tokens)
-        held = rules.leaving_blocks(s, *tokens)
-        contexts = drafting.leaving_tokens(s, steps)
-        gone, sums, soonest, free = departures(slots, done, contexts, held, sums)
-        reserved = slots.reserved if rules.preempts else slots.reserved - gone.next_blocks
-        unseen = zip(("finished", "tokens", "blocks", "next_blocks"), gone, strict=True)
-        after = s.update(
-            clock={"steps": steps, "finished": s.clock.finished + gone.count},
-            slots={
-                "end": jnp.where(done, UNREACHED, slots.end),
-                "sums": sums,
-                "soonest": soonest,
-                "free": free,
-                "running": slots.running - gone.count,
-                "decoding": slots.decoding + s.batch.prompts - gone.count,
-                "context": context + s.batch.contexts - gone.tokens,
-                "reserved": reserved,
-            },
-            unseen={
-                **{name: jnp.where(lags, x, 0) for name, x in unseen},
-                "decoded": lags & decodes,
-                "first_tokens": jnp.where(lags & batch.prompts, s.batch.first_tokens, 0),
-            },
-        )
-        after = drafting.finish(after, slots.end, done, lags, knows_ends=rules.mixed)
-        return rules.finish(s, after, gone.count, batch.prompts, batch.idle)
+    def entry(self, s: State, after: State, batch: ComposedPass, run: PassRun) -> dict[str, Array]:
+        """The entry of the path from a state to the one after it."""
+        rules, now, path = self.scheduler.rules, s.clock.now, s.log.path
+        columns = {
+            "time": run.end, "decoding": batch.decoding, "over": batch.over,
+            "context": batch.context, "fed": s.batch.tokens, "pairs": s.batch.pairs,
+            "count": jnp.where(batch.idle, 0, run.steps), "steps": after.clock.steps,
+            "woken_by": jnp.where(batch.idle & (run.end > now), s.queue.head, -1),
+            "running": after.slots.running, "finished": after.clock.finished,
+            "blocks": rules.used_blocks(after, self.requests), "grows": s.drafts.growth(s),
+            "kept": after.cache.idle(rules), "fetching": s.cache.fetched * rules.fetch,
+        }  # fmt: skip
+        return {name: x for name, x in columns.items() if getattr(path, name) is not None}

@@ -1,7 +1,7 @@
 """The state of a replayed server between two iterations of its loop, and how it is changed."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -9,12 +9,13 @@ from jax import Array, lax
 from jaxtyping import Bool, Float, Int
 
 if TYPE_CHECKING:
-    from infer_jax.replays.drafts import Drafted
+    from infer_jax.replays.drafts import Drafted, OneToken
     from infer_jax.replays.prefix_cache import NoCache, PrefixCache
     from infer_jax.replays.radix_cache import RadixCache
 
 UNREACHED = 2**30  # a step, an entry of the path or a request that does not exist
 UNSUMMED = cast(Array, None)  # no leaf of the state
+Tree = TypeVar("Tree")
 
 
 class Path(NamedTuple):
@@ -109,7 +110,10 @@ class Unseen(NamedTuple):
     finished: Int[Array, ""]  # requests that left
     blocks: Int[Array, ""]  # theirs
     next_blocks: Int[Array, ""]  # theirs with a token more: where they decode once more
-    tokens: Int[Array, ""]  # their context
+    # of these, requests that decode once more, for nobody knew that they would end
+    over: Int[Array, ""]
+    over_context: Int[Array, ""]  # their tokens in the cache
+    over_tokens: Int[Array, ""]  # that their last passes were wanted for
     decoded: Bool[Array, ""]  # whether it decoded
     first_tokens: Int[Array, ""]  # requests whose first token it yielded, and that count
 
@@ -156,7 +160,7 @@ class Departures(NamedTuple):
     """Requests that leave: how many, their context, their blocks now and at the next step."""
 
     count: Array
-    tokens: Array
+    context: Array
     blocks: Array
     next_blocks: Array
 
@@ -170,7 +174,7 @@ class State(NamedTuple):
     unseen: Unseen
     batch: ScheduledBatch
     log: Record
-    drafts: "Drafted | None"
+    drafts: "OneToken | Drafted"
     cache: "NoCache | PrefixCache | RadixCache"
 
     def update(self, **groups: Mapping[str, object]) -> "State":
@@ -182,6 +186,7 @@ class State(NamedTuple):
 
 def empty(requests: int, width: int, entries: int, kind: jnp.dtype, sums: tuple[str, ...]) -> State:
     """A server at time 0, without drafts or a cache of prompts; its rules add up ``sums``."""
+    from infer_jax.replays.drafts import OneToken
     from infer_jax.replays.prefix_cache import NoCache
 
     zero, time, no = jnp.zeros((), jnp.int32), jnp.zeros((), kind), jnp.asarray(False)
@@ -196,10 +201,10 @@ def empty(requests: int, width: int, entries: int, kind: jnp.dtype, sums: tuple[
             slot - 1, slot + UNREACHED, slot, slot, SlotSums(**dict.fromkeys(sums, zero)), never,
             zero, zero, zero, zero, zero,
         ),
-        unseen=Unseen(zero, zero, zero, zero, no, zero),
+        unseen=Unseen(zero, zero, zero, zero, zero, zero, no, zero),
         batch=ScheduledBatch(~no, zero, zero, time, zero, zero, zero, time, zero - 1, zero),
         log=Record(path, zero, own, own, own, own, own, own + UNREACHED, own, own),
-        drafts=None,
+        drafts=OneToken(),
         cache=NoCache(),
     )  # fmt: skip
 
@@ -225,41 +230,37 @@ def note(values: Array, index: Array, value: Array, ok: Array) -> Array:
     return put(values, jnp.where(ok, index, values.shape[0] - 1), value)
 
 
-def where(condition: Array, yes: State, no: State) -> State:
-    """One of two states; an array that is in both needs no choice, and the path is always yes's."""
+def where(condition: Array, yes: Tree, no: Tree) -> Tree:
+    """One of two trees alike; an array that is in both needs no choice."""
 
     def choose(a: Array, b: Array) -> Array:
         return a if a is b else jnp.where(condition, a, b)
 
-    return jax.tree.map(choose, yes, no.update(log={"path": yes.log.path}))
+    return jax.tree.map(choose, yes, no)
 
 
-def change_where(ok: Array, s: State, change: Callable[[State], State]) -> State:
-    """The state changed where ``ok``.
+def change_where(ok: Array, tree: Tree, change: Callable[[Tree], Tree]) -> Tree:
+    """The tree (a state, a cache) changed where ``ok``.
 
     A loop of one iteration or none: where not, nothing of the change is computed, and no array is
     copied either way, as it would be where two states are chosen from. JAX takes what the change
     leaves as it is out of the loop.
     """
 
-    def body(carry: tuple[Array, State]) -> tuple[Array, State]:
+    def body(carry: tuple[Array, Tree]) -> tuple[Array, Tree]:
         return jnp.zeros_like(ok), change(carry[1])
 
-    return lax.while_loop(lambda carry: carry[0], body, (ok, s))[1]
+    return lax.while_loop(lambda carry: carry[0], body, (ok, tree))[1]
 
 
 def catch_up(s: State) -> State:
     """The state of an engine that has waited for the pass that runs, and read all of it."""
-    zero, no = jnp.zeros_like(s.unseen.finished), jnp.zeros_like(s.queue.blocked)
-    return s.update(
+    no = jnp.zeros_like(s.queue.blocked)
+    return s._replace(unseen=jax.tree.map(jnp.zeros_like, s.unseen)).update(
         clock={"last_poll": s.clock.now, "finished_seen": s.clock.finished},
         queue={"blocked": no, "clearing": no},
-        unseen={
-            "finished": zero, "blocks": zero, "next_blocks": zero, "decoded": no,
-            "tokens": jnp.zeros_like(s.unseen.tokens), "first_tokens": zero,
-        },
         batch={"is_new": ~no},
-    )  # fmt: skip
+    )
 
 
 def total(values: Array) -> Array:
@@ -267,10 +268,10 @@ def total(values: Array) -> Array:
     return jnp.sum(values, dtype=values.dtype)
 
 
-def departures(
-    slots: Slots, done: Array, tokens: Array, blocks: tuple[Array, Array], sums: SlotSums
-) -> tuple[Departures, SlotSums, Array, Array]:
-    """Those that leave, ``sums`` over the others, their soonest end, and the first free slot.
+def count_slots(
+    slots: Slots, done: Array, context: Array, blocks: tuple[Array, Array], sums: SlotSums
+) -> tuple[Departures, Slots]:
+    """Requests that leave, and the slots of the others: their sums, next end, and free slot.
 
     It is one reduction of all: XLA makes one loop of it, where five take twice the time.
     """
@@ -279,8 +280,7 @@ def departures(
     columns = (
         *(jnp.where(stays, x, 0) for x in own),
         done.astype(jnp.int32),
-        jnp.where(done, tokens, 0),
-        *(jnp.where(done, x, 0) for x in blocks),
+        *(jnp.where(done, x, 0) for x in (context, *blocks)),
         jnp.where(stays, slots.end, UNREACHED),
         jnp.where(stays, UNREACHED, jnp.arange(slots.end.shape[0], dtype=jnp.int32)),
     )
@@ -292,6 +292,11 @@ def departures(
 
     never = jnp.asarray(UNREACHED, jnp.int32)
     start = (*(jnp.zeros((), x.dtype) for x in columns[:added]), never, never)
-    found = lax.reduce(columns, start, combine, (0,))
-    others = jax.tree.unflatten(fields, found[: len(own)])
-    return Departures(*found[len(own) : added]), others, found[-2], found[-1]
+    *counts, soonest, free = lax.reduce(columns, start, combine, (0,))
+    others = slots._replace(
+        end=jnp.where(done, UNREACHED, slots.end),
+        sums=jax.tree.unflatten(fields, counts[: len(own)]),
+        soonest=soonest,
+        free=free,
+    )
+    return Departures(*counts[len(own) :]), others
