@@ -238,12 +238,12 @@ class Drafted(NamedTuple):
         """
         overlap, count = rules.overlap > 0, rules.drafts
 
-        def held(steps: Array) -> Array:
+        def block_tokens(steps: Array) -> Array:
             tokens = self.context(s, steps)
             doubt = jnp.where(overlap & (steps > self.since), 1.0 + count - self.rate, 0.0)
             return jnp.where(steps < self.since, tokens, tokens + 2 * count + doubt)
 
-        return held(steps - 1), held(steps)
+        return block_tokens(steps - 1), block_tokens(steps)
 
     def reserved_tokens(self, s: State, steps: Array, rules: "Rules") -> tuple[Array, Array]:
         """SGLang: 2 (k + 1) tokens from those that were read on, where passes overlap.
