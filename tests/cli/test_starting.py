@@ -24,7 +24,7 @@ from infer_jax.cli.runs import print_json
 from infer_jax.cli.table import VERBS, function_of, line_of
 from infer_jax.cli.verbs import app
 from infer_jax.compiling import cache_folder
-from infer_jax.errors import InputError, printable
+from infer_jax.errors import InputError
 from infer_jax.results import Column, Table
 from infer_jax.results.text import show
 from infer_jax.verbs.calibrate_result import CalibrateResult
@@ -315,12 +315,6 @@ def test_any_value_is_one_printable_line(value):
     assert said.isprintable() and len(said) < 3000
     assert time.process_time() - begun < 0.5
     assert said.endswith("; allowed: a word")
-
-
-def test_printable():
-    assert printable("größe 14 µs — 中文 ✓\nsecond line") == "größe 14 µs — 中文 ✓\nsecond line"
-    assert printable("a\x1b[31mb\x9b") == r"a\x1b[31mb\x9b"
-    assert printable("a\u00a0b\tc") == "a b c"
 
 
 COLUMNS = (Column("plan", "prefill > decode", left=True), Column("GPUs"),

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.test_util import check_grads
 
 import infer_jax as ij
 from infer_jax import footprint
@@ -69,22 +68,6 @@ def test_the_limit_of_an_estimate_is_what_memory_prints(case, x64):
     np.testing.assert_allclose(said.memory.budget, ours.capacity, rtol=1e-9)
     assert said.filled.fits == bool(ours.need <= ours.capacity)
     assert said.filled.used_most >= said.filled.used
-
-
-def test_a_batch_fits_where_there_are_places_for_it(x64):
-    loaded, arch = ij.load_system(H100), ij.load_model("gpt-oss-120b").architecture
-    model = Serving.of().fitted(loaded.coefficients["serving"])
-
-    @jax.jit
-    def served(batch):
-        work = ServingWorkload.of(isl=4096, osl=512).replace(batch=batch)
-        life = model.estimate_shape(
-            shape(arch, blocks=BLOCKS), loaded.hardware, work, Deployment.of()
-        )
-        return life.places, life.decode.limits["memory"].slack
-
-    places = float(served(1.0)[0])
-    assert served(places * (1 - 1e-9))[1] > 0 > served(places * (1 + 1e-9))[1]
 
 
 def small(layers: float) -> Resident:
@@ -276,25 +259,3 @@ def test_a_frontier_offers_no_layout_that_memory_says_does_not_fit():
         said = ij.memory("llama-3.1-70b", H100, tp=2, max_model_len=8192, batch=batch)
         assert said.filled is not None
         assert said.filled.fits == (batch <= max(points.batch))
-
-
-def test_slopes_of_the_limit_at_a_given_layout(x64):
-    """By finite differences in layout, batch, context and the server's settings; no NaN at 0."""
-    arch, hardware = ij.load_model("llama-3.1-8b").architecture, ij.load_system(H100).hardware
-    estimator = Economics.as_planned()
-
-    def need(tp, batch, context, share):
-        assert estimator.server is not None
-        server = estimator.server.replace(utilization=share)
-        one = jnp.ones_like(batch)
-        forward = ij.ForwardPass(sequences=batch, new_tokens=one, cached_tokens=context)
-        plan = ij.Plan.of().replace(tp=tp)
-        held = estimator.replace(server=server).step(arch, hardware, forward, plan)
-        limit = held.limits["memory"]
-        return limit.need / 1e9, limit.capacity / 1e9
-
-    at = tuple(jnp.asarray(x) for x in (2.3, 8.4, 1000.6, 0.9))
-    check_grads(jax.jit(need), at, order=1, modes=("fwd", "rev"), rtol=1e-5, eps=1e-5)
-    slopes = jax.jit(jax.jacobian(need, argnums=(0, 1, 2, 3)))
-    zero = slopes(jnp.asarray(1.0), *jnp.zeros(3))
-    assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(zero))

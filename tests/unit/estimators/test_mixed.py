@@ -225,25 +225,6 @@ def served():
     return output
 
 
-def test_the_rate_of_products_by_their_scales(x64):
-    """Of 8 bits alone, and only where activations are quantised as they run: with slopes."""
-    seen, hardware = shape(ij.load_model("llama-3.1-8b").architecture), ij.load_system("h100_sxm")
-    peak = float(hardware.hardware.chip.flops_8)
-
-    def rate(share, quantised, bits):
-        model = Serving.of().fitted({"hopper.gemm_8": 0.6})
-        model = model.replace(hopper=model.hopper.replace(blocked=share))
-        own = seen._replace(quantised=np.asarray(quantised))
-        return model.context(own, hardware.hardware, Deployment.of()).dense_rate(bits)
-
-    value, slope = jax.value_and_grad(rate)(0.7, 2.0, 8.0)
-    assert (float(value), float(slope)) == pytest.approx((0.42 * peak, 0.6 * peak))
-    for quantised, bits in ((0.0, 8.0), (2.0, 16.0), (2.0, 4.0)):
-        assert float(jax.grad(rate)(0.7, quantised, bits)) == 0.0
-    assert float(rate(1.0, 2.0, 8.0)) == float(rate(0.7, 0.0, 8.0)) == pytest.approx(0.6 * peak)
-    assert float(jax.grad(rate)(0.0, 2.0, 8.0)) == pytest.approx(0.6 * peak)
-
-
 def test_the_shipped_fit_loads_and_its_values_are_within_their_intervals(x64, served):
     model = make("serving.sglang")
     assert isinstance(model, Serving)
@@ -263,27 +244,6 @@ def test_there_is_one_fit_and_every_engine_and_verb_gets_it():
         built = {path: float(value) for path, _, value in leaves(make(name))}
         for path, row in serving_coefficients().items():
             assert built[path] == row.value, (name, path)
-
-
-def test_each_generation_has_coefficients_of_its_own_and_their_gradients(x64):
-    seen = shape(ij.load_model("llama-3.1-8b", quant="fp8").architecture)
-    hardware = ij.load_system("mi355x").hardware
-
-    @jax.jit
-    def seconds(model):
-        c = model.context(seen, hardware, Deployment.of(tp=1))
-        return pass_terms.gaps(c) + pass_terms.through_layers(c, jnp.asarray(4096.0)).time
-
-    at = Serving.of(engine="sglang", generation="cdna4")
-    own = jax.grad(seconds)(at)
-    for other in (own.hopper, own.blackwell, own.cdna3):
-        assert float(other.gap) == float(other.gemm_8) == 0.0
-    assert float(own.cdna4.gap) > 0.0 > float(own.cdna4.gemm_8)
-    for name in ("gap", "gemm_8"):
-        value = float(getattr(at.cdna4, name))
-        high, low = (seconds(at.fitted({f"cdna4.{name}": value * x})) for x in (1.0001, 0.9999))
-        slope = float(high - low) / (2e-4 * value)
-        assert float(getattr(own.cdna4, name)) == pytest.approx(slope, rel=1e-6)
 
 
 def test_attention_groups_of_a_mixture_wait_for_two_exchanges_a_layer(x64):

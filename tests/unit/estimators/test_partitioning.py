@@ -184,14 +184,6 @@ def test_the_search_finds_the_best_of_all_plans(sequences, new):
     assert float(result.time) == pytest.approx(best, rel=1e-12)
 
 
-def test_the_layout_is_a_leaf_that_vmap_reaches():
-    forward = ForwardPass.of(sequences=512.0, new_tokens=2048.0)
-    plans = slice_of(64).replace(layout=np.arange(5.0))
-    axes = jax.tree.map(lambda x: 0 if np.ndim(x) else None, plans)
-    one = jax.vmap(lambda p: THEORY.step(PALM, TPU, forward, p).time, in_axes=(axes,))
-    assert LAYOUTS[int(jnp.argmin(one(plans)))].startswith("wg")
-
-
 def test_slices_are_those_that_exist():
     assert factorisations(64) == ((4, 4, 4),)
     assert factorisations(256) == ((4, 4, 16), (4, 8, 8))

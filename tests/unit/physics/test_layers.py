@@ -13,7 +13,7 @@ from infer_jax.estimators.kernels import Kernels
 from infer_jax.estimators.kernels.coefficients import KernelsPlan
 from infer_jax.physics import attention, decoder, feedforward as ffn, layers
 from infer_jax.physics.attention.row import Launches
-from infer_jax.physics.matmul import Matrix, elements, flops, rate, streamed_bytes
+from infer_jax.physics.matmul import Matrix, rate, streamed_bytes
 from infer_jax.specs import (
     Architecture,
     Block,
@@ -166,22 +166,6 @@ def test_stored_bytes_by_hand():
     assert stored == {kind: count * sizes[kind] for kind, count in counted.items()}
 
 
-def test_cache_by_hand():
-    arch, state = mixed(), 3 * (3 * 10 * 4 + 19 * 3 * 2)
-    assert float(decoder.cache_bytes(arch, jnp.asarray(5.0))) == 2 * 5 * 12 * 2 + state
-    assert float(decoder.cache_bytes(arch, jnp.asarray(9.0))) == 2 * 7 * 12 * 2 + state
-    assert float(decoder.cache_reads(arch, jnp.asarray(9.0))) == 2 * 7 * 12 * 2 + 2 * state
-
-
-def test_resident_caches():
-    arch, stages = mixed(), jnp.asarray(4.0)
-    forward = ForwardPass.of(sequences=8, new_tokens=2, cached_tokens=3)
-    after, before = (8.0 * decoder.cache_bytes(arch, jnp.asarray(c)) for c in (5.0, 3.0))
-    assert decoder.resident_bytes(arch, forward, stages) == after
-    assert decoder.resident_before(arch, forward, stages) == before
-    assert decoder.resident_micro_batch(arch, forward, stages) == before / 4
-
-
 def everything(arch, context):
     """One number that every law of a decoder enters."""
     sizes = decoder.total(decoder.weight_bytes(arch).values()) + decoder.active_parameters(arch)
@@ -197,13 +181,6 @@ def test_gradient_and_bad_points():
 size = st.floats(1.0, 1e5)
 count = st.floats(1.0, 1e4)
 streamed = jax.jit(lambda m, k, n, t, w, a: streamed_bytes(Matrix(m, k), n, t, w, a))
-
-
-def test_flops_by_hand():
-    pair = (Matrix(jnp.asarray(3.0), jnp.asarray(4.0)), Matrix(jnp.asarray(5.0), jnp.asarray(2.0)))
-    assert float(elements(pair)) == 22.0
-    assert float(flops(pair, jnp.asarray(7.0))) == 2 * 22 * 7
-    assert float(elements(())) == 0.0
 
 
 def test_streamed_bytes_by_hand():
