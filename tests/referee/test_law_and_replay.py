@@ -77,7 +77,7 @@ def test_they_agree(model, asked, load):
 
 def test_the_engines_limit_of_sequences_counts_in_both():
     """vLLM runs 1,024 at most: its capacity is that of the replay that is sent more."""
-    names = ("gpt-oss-120b", "b200_sxm")
+    names = ("qwen3-32b", "b200_sxm")
     asked: dict[str, Any] = {"tp": 2, "isl": 100, "osl": 100}
     law: Any = ij.estimate(*names, request_rate=1e6, **asked).estimate
     assert float(law.running) == pytest.approx(1024.0, rel=1e-3)

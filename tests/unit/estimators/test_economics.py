@@ -100,7 +100,6 @@ WORK = ij.Workload.of(isl=1024, osl=128, batch=16)
 # estimator, model, system, tensor parallel degree, and the number at its bound of 1
 CASES = (
     ("economics.planned", "llama-3.1-8b", "h100_sxm", 2.0, "pp"),
-    ("economics.planned", "deepseek-v3", "h800_sxm", 8.0, "pp"),
     ("serving", "llama-3.1-8b", "h100_sxm", 2.0, "pp"),
     ("kernels", "palm-540b", "h800_sxm", 8.0, "kv_heads"),
     ("serving", "palm-540b", "h800_sxm", 8.0, "kv_heads"),

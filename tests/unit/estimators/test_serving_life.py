@@ -182,13 +182,17 @@ def test_coefficients_by_name():
         Serving.of(engine="orca")
 
 
-RATES = np.array([1e-6, 0.5, 1.5, 3.0, 500.0])
+RATES = np.array([1e-6, 0.25, 0.5, 1.5, 3.0, 500.0])  # as many as layouts below: one program
+
+
+def at_four_ranks(serving, loads):
+    works = stacked([asked(isl=600.0, osl=50.0, **load) for load in loads])
+    layouts = stacked([Deployment.of(tp=4.0)] * len(loads))
+    return many(serving, dense(), HARDWARE, works, layouts)
 
 
 def arrivals(serving):
-    works = stacked([asked(isl=600.0, osl=50.0, arrivals=Arrivals.of(rate=r)) for r in RATES])
-    layouts = stacked([Deployment.of(tp=4.0)] * len(RATES))
-    return many(serving, dense(), HARDWARE, works, layouts)
+    return at_four_ranks(serving, [{"arrivals": Arrivals.of(rate=rate)} for rate in RATES])
 
 
 def test_arrivals_wait_more_the_more_come():
@@ -198,13 +202,12 @@ def test_arrivals_wait_more_the_more_come():
     assert np.all(np.diff(life.ttft) > 0) and np.all(np.diff(life.tpot) > 0)
     p50, p90, p95, p99 = (life.percentiles[n] for n in ("p50", "p90", "p95", "p99"))
     assert np.all((p50 < p90) & (p90 < p95) & (p95 < p99)) and np.array_equal(life.ttft_median, p50)
-    assert list(np.asarray(life.feasible)) == [True] * 4 + [False]
+    assert list(np.asarray(life.feasible)) == [True] * 5 + [False]
     done = np.minimum(rates, life.decode.limits["arrivals"].capacity)
-    assert list(done < rates) == [False] * 4 + [True]
+    assert list(done < rates) == [False] * 5 + [True]
     np.testing.assert_allclose(life.throughput * 4, done * 50.0, rtol=1e-9)
     # nearly idle: one request alone, the prompt and what comes before it
-    work = asked(isl=600.0, osl=50.0, batch=1.0)
-    alone = estimate(Serving.of(), dense(), HARDWARE, work, Deployment.of(tp=4.0))
+    alone = jax.tree.map(lambda x: x[0], at_four_ranks(Serving.of(), len(RATES) * [{"batch": 1.0}]))
     assert life.tpot[0] == pytest.approx(float(alone.tpot), rel=1e-3)
     waits = [life.prefill.terms[n][0] for n in ("other prefills", "queue")]
     assert sum(waits) < 1e-4 * life.ttft[0]
@@ -264,7 +267,7 @@ def test_an_offset_of_decoding_is_none_of_the_prompt():
 def test_the_wait_for_the_running_pass_goes_by_the_phase_of_the_engine():
     """At rates where a pass runs at nearly every arrival: none, half and all of it to come."""
     none, half, all_of_it = (
-        float(arrivals(Serving.of().fitted({"vllm.phase": x})).prefill.terms["admission"][3])
+        float(arrivals(Serving.of().fitted({"vllm.phase": x})).prefill.terms["admission"][4])
         for x in (0.0, 0.5, 1.0)
     )
     assert none < half and all_of_it - half == pytest.approx(half - none, rel=1e-6)
