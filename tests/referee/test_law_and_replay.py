@@ -226,7 +226,7 @@ def test_power_agrees_on_a_hundred_servers():
 
 
 def test_an_idle_server_draws_idle_power_and_a_loaded_one_more():
-    names, asked, capacity = loaded(0)
+    names, asked, capacity = loaded(8)
     system = ij.load_system(names[1])
     generation = {"h": "hopper", "b": "blackwell"}.get(names[1][0], f"cdna{names[1][2]}")
     idle = float(system.hardware.power) * power_shares(generation)["idle"]
