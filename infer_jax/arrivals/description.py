@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import ndtri
 
 from infer_jax.arrivals.traffic import LEVELS, Sessions, Traffic, surge_dispersion
 from infer_jax.catalog.traces import Trace, read_trace
@@ -74,9 +73,10 @@ def levels_of(values: np.ndarray) -> np.ndarray:
 
 def dependence(prompt: np.ndarray, output: np.ndarray) -> float:
     """Correlation of the normal scores of two lengths: ranks in place of tokens."""
-    from scipy.stats import rankdata  # of jax's own requirements
+    from scipy.special import ndtri  # of jax's own requirements
+    from scipy.stats import rankdata
 
-    scores = [np.asarray(ndtri((rankdata(x) - 0.5) / len(x))) for x in (prompt, output)]
+    scores = [ndtri((rankdata(x) - 0.5) / len(x)) for x in (prompt, output)]
     if min(x.std() for x in scores) < 1e-9:
         return 0.0
     return float(np.clip(np.corrcoef(scores)[0, 1], -0.999, 0.999))

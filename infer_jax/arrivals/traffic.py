@@ -5,12 +5,12 @@ from functools import cached_property, partial
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Float
 
 from infer_jax.specs import Arrivals, Workload
 from infer_jax.specs.fields import Spec, number, part, spec
 from infer_jax.specs.lengths import samples
+from infer_jax.typed_jax import jit
 
 # probabilities at which lengths are known; between them their logarithm is linear
 LEVELS = (0.0, 0.01, 0.05, *(x / 10 for x in range(1, 10)), 0.95, 0.99, 0.999, 1.0)
@@ -124,6 +124,7 @@ class Traffic(Spec):
         return Workload.of(**self.lengths, arrivals=arrivals)
 
 
+@jit()
 def surge_dispersion(rate: Array | float, window: Array | float, sojourn: Array | float) -> Array:
     """Variance over mean that full surges add in a window (s); ``Traffic.dispersion`` has the law.
 
@@ -153,5 +154,7 @@ def mean_between(values: np.ndarray) -> float:
 
 def correlated(first: np.ndarray, second: np.ndarray, correlation: float) -> np.ndarray:
     """Two rows of levels whose normal scores are correlated, of two that are independent."""
-    one, two = np.asarray(ndtri(first)), np.asarray(ndtri(second))
+    from scipy.special import ndtr, ndtri  # of jax's own requirements
+
+    one, two = ndtri(first), ndtri(second)
     return np.stack([first, ndtr(correlation * one + (1 - correlation**2) ** 0.5 * two)])

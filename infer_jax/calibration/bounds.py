@@ -17,6 +17,7 @@ from jax import Array
 
 from infer_jax.errors import InputError
 from infer_jax.specs import leaves
+from infer_jax.typed_jax import jit
 
 Tree = TypeVar("Tree")  # a spec, or a tuple of specs
 EDGE = 1e-6  # how near to a bound a starting value may be, as a share of the span
@@ -44,18 +45,11 @@ class Parameters:
 
     def unbounded(self, values: Array) -> Array:
         """Coordinates of physical values: log(x - low), logit((x - low) / span), or x."""
-        low, span, both, above = self._sides()
-        share = jnp.clip((values - low) / span, EDGE, 1.0 - EDGE)
-        logit = jnp.log(share) - jnp.log1p(-share)
-        over = jnp.maximum(values - low, jnp.finfo(values.dtype).tiny)
-        return jnp.where(both, logit, jnp.where(above, jnp.log(over), values))
+        return _unbounded(values, *self._sides())
 
     def values(self, free: Array) -> Array:
         """Physical values of coordinates: the inverse of ``unbounded``."""
-        low, span, both, above = self._sides()
-        inside = low + span * jax.nn.sigmoid(free)
-        over = low + jnp.exp(jnp.where(above, free, 0.0))
-        return jnp.where(both, inside, jnp.where(above, over, free))
+        return _values(free, *self._sides())
 
     def insert(self, tree: Tree, free: Array) -> Tree:
         """``tree`` with the fitted leaves at these coordinates."""
@@ -70,6 +64,26 @@ class Parameters:
         below, both = np.isfinite(self.low), np.isfinite(self.low) & np.isfinite(self.high)
         low = np.where(below, self.low, 0.0)
         return low, np.where(both, self.high - low, 1.0), both, below & ~both
+
+
+# each one program: their operations one by one are a dozen, for every number of parameters
+@jit(inline=True)
+def _unbounded(
+    values: Array, low: np.ndarray, span: np.ndarray, both: np.ndarray, above: np.ndarray
+) -> Array:
+    share = jnp.clip((values - low) / span, EDGE, 1.0 - EDGE)
+    logit = jnp.log(share) - jnp.log1p(-share)
+    over = jnp.maximum(values - low, jnp.finfo(values.dtype).tiny)
+    return jnp.where(both, logit, jnp.where(above, jnp.log(over), values))
+
+
+@jit(inline=True)
+def _values(
+    free: Array, low: np.ndarray, span: np.ndarray, both: np.ndarray, above: np.ndarray
+) -> Array:
+    inside = low + span * jax.nn.sigmoid(free)
+    over = low + jnp.exp(jnp.where(above, free, 0.0))
+    return jnp.where(both, inside, jnp.where(above, over, free))
 
 
 class Bounded(NamedTuple, Generic[Tree]):

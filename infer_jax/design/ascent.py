@@ -149,7 +149,7 @@ def ascend(
         def restart(free: Array, digits: Array) -> Restart:
             return Restart(free, digits, begin(problem.excesses), optimiser.init(free))
 
-        lanes = jax.vmap(restart)(jnp.asarray(free), jnp.asarray(digits, jnp.int32))
+        lanes = jax.jit(jax.vmap(restart))(jnp.asarray(free), jnp.asarray(digits, jnp.int32))
         traces, gradients, best = [], 0, []
         for i in range(ROUNDS):
             share = i / (ROUNDS - 1)
