@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 from infer_jax.physics.scheduling.kinds import ServerLimits
 from infer_jax.physics.scheduling.offline import Lengths, course, offline, rollouts, typical
 from infer_jax.specs.lengths import lognormal
+from tests.unit.estimators.compiled import quickly
 
 FREE = 1e9
 U = np.r_[np.linspace(0.0, 0.98, 300), 1.0 - np.geomspace(0.02, 1e-7, 200)[1:], 1.0]
@@ -40,9 +41,13 @@ def constant(decoding, context, new, pairs):
     return PASS + 0.0 * decoding
 
 
-def makespan(some, limits, count, step=plain, **more):
+def job_seconds(some, limits, count, step=plain, **more):
     done = course(some, limits, jnp.asarray(count), **more)[0]
     return jnp.sum(offline(done, step, some, limits).seconds)
+
+
+makespan = quickly(job_seconds, static_argnames="step")
+begin = quickly(lambda *asked: course(*asked)[0])
 
 
 def drawn(random, mean, variation, count, longest=1e9):
@@ -114,7 +119,7 @@ def test_they_take_as_long_as_lists_on_slots(mean, variation, count, slots):
 def test_every_token_of_every_request_is_generated(variation, cache, count):
     """A running request has one in a step, also where all start at once and outgrow the cache."""
     some = lengths(4000.0, variation, prompt=20.0, longest=25_000.0)
-    done = course(some, server(256.0, cache=cache), jnp.asarray(count))[0]
+    done = begin(some, server(256.0, cache=cache), jnp.asarray(count))
     tokens = float(jnp.sum(done.steps * done.weight * done.running))
     assert tokens == pytest.approx(count * float(some.mean(some.output)), rel=0.02)
 
@@ -173,7 +178,7 @@ def test_more_requests_take_longer_and_more_slots_less(count, mean, variation, s
     with jax.enable_x64(True):
         some = lengths(mean, variation, longest=8000.0)
         base, more, wider = (
-            float(jax.jit(makespan, static_argnames="step")(some, server(float(s)), n))
+            float(makespan(some, server(float(s)), n))
             for s, n in ((slots, count), (slots, 1.5 * count), (2 * slots, count))
         )
     # cells are 1/64 of a mean output at most
@@ -186,7 +191,7 @@ def test_more_requests_take_longer_and_more_slots_less(count, mean, variation, s
 def test_every_request_ends_and_replicas_wait_for_the_last():
     some, limits = lengths(300.0, 1.0, 500.0, 4000.0), server(64.0, 8192.0, 60_000.0)
     for count in (3.0, 200.0, 1e6):
-        done = course(some, limits, jnp.asarray(count))[0]
+        done = begin(some, limits, jnp.asarray(count))
         assert float(jnp.sum(done.weight * done.ended)) == pytest.approx(count, rel=0.01)
     one, four = (jnp.sum(offline(done, plain, some, limits, n).seconds) for n in (1.0, 4.0))
     assert float(one) < float(four)
@@ -200,7 +205,7 @@ def test_every_request_ends_and_replicas_wait_for_the_last():
 def seconds_of(some, count, each, slots, cache):
     """Seconds of a job, ``each`` those of a pass without tokens."""
     limits = server(slots, 2048.0, cache)
-    return makespan(some, limits, count, lambda n, c, new, p: each + 1e-7 * c + TOKEN * new)
+    return job_seconds(some, limits, count, lambda n, c, new, p: each + 1e-7 * c + TOKEN * new)
 
 
 slopes_of = jax.jit(jax.grad(seconds_of, argnums=(1, 2, 3, 4)))
