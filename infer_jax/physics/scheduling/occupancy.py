@@ -7,8 +7,8 @@ servers that are taken one by one, with exponential times of service. Exact for 
 also for servers that are shared by all present, whatever the times of service then are (Cohen 1979,
 Acta Informatica 12). Arrivals that vary less than Poisson's are taken for those.
 
-In this order: the chain (``number_in_system``), the server's speed by the requests that run
-(``flow_equivalent``), and what both say of requests that decode and that wait (``occupancy``).
+In this order: the server's speed by the requests that run (``flow_equivalent``), the chain
+(``number_in_system``), and what both say of requests that decode and that wait (``occupancy``).
 """
 
 from typing import NamedTuple
@@ -33,6 +33,45 @@ DEVIATIONS, MARGIN = 30.0, 16.0
 MAX_LOG_RATIO = 60.0  # bound of log(service rate / arrival rate): e^60 between neighbouring states
 MIN_LOAD = 1e-12  # a smaller load counts as this one
 MIN_SPREAD = 0.3  # where requests are alike: slots and cache limits this close both make them wait
+
+
+class FlowEquivalent(NamedTuple):
+    """Closed loops of ``running`` requests: how fast the server is with so many."""
+
+    running: Array  # requests
+    decoding: Array  # of them, those past their first token
+    throughput: Array  # requests/s
+    decode_step: Array  # seconds of a step without prompts, as a decoding request meets it
+
+    def at(self, running: Array) -> "FlowEquivalent":
+        """The loop of ``running`` requests, interpolated linearly in logarithms."""
+        x, points = jnp.log(running), jnp.log(self.running)
+        return FlowEquivalent(*(jnp.exp(jnp.interp(x, points, jnp.log(y))) for y in self))
+
+
+def flow_equivalent(server: Server, most: Array) -> FlowEquivalent:
+    """Throughput (1/s) and decode step (s) of a server that runs n requests, up to ``most``.
+
+        throughput = n / cycle
+
+    of closed loops (Little 1961), none of which goes through in lockstep; the chain needs service
+    rates that never fall as more requests run.
+    """
+    kinds, unlocked = server.kinds, jnp.asarray(0.0)
+
+    def loop(running: Array) -> FlowEquivalent:
+        c = cycle(server, running, unlocked)
+        decode_steps = kinds.mean(kinds.decode_steps)
+        decoding = c.per_step * decode_steps
+        decode_time = decode_steps * cycle_times(server, c).step_time
+        # a decoding request takes part in its step itself
+        seen = jnp.maximum(decoding + 1.0 - decoding / running, 1.0)
+        step = server.step(seen, jnp.asarray(0.0), jnp.asarray(1.0), jnp.asarray(0.0))
+        return FlowEquivalent(running, running * decode_time / c.time, running / c.time, step)
+
+    few = jnp.log(jnp.minimum(FIRST_POINT, most / 2.0))
+    loops = jax.vmap(loop)(jnp.exp(few + (jnp.log(most) - few) * jnp.linspace(0.0, 1.0, POINTS)))
+    return loops._replace(throughput=lax.cummax(loops.throughput))
 
 
 class NumberInSystem(NamedTuple):
@@ -105,43 +144,6 @@ def hyperexponential_gaps(variability: Array) -> tuple[Array, Array]:
 def _geometric_sum(ratio: Array) -> Array:
     """1 + ratio + ratio^2 + ..."""
     return 1.0 / jnp.maximum(1.0 - ratio, MIN_GAP)
-
-
-class FlowEquivalent(NamedTuple):
-    """Closed loops of ``running`` requests: how fast the server is with so many."""
-
-    running: Array  # requests
-    decoding: Array  # of them, those past their first token
-    throughput: Array  # requests/s
-    decode_step: Array  # seconds of a step without prompts, as a decoding request meets it
-
-    def at(self, running: Array) -> "FlowEquivalent":
-        """The loop of ``running`` requests, interpolated linearly in logarithms."""
-        x, points = jnp.log(running), jnp.log(self.running)
-        return FlowEquivalent(*(jnp.exp(jnp.interp(x, points, jnp.log(y))) for y in self))
-
-
-def flow_equivalent(server: Server, most: Array) -> FlowEquivalent:
-    """Closed loops of few requests up to ``most``, none of which goes through in lockstep.
-
-    Throughput is running / cycle (Little 1961); the chain needs service rates that never fall as
-    more requests run.
-    """
-    kinds, unlocked = server.kinds, jnp.asarray(0.0)
-
-    def loop(running: Array) -> FlowEquivalent:
-        c = cycle(server, running, unlocked)
-        decode_steps = kinds.mean(kinds.decode_steps)
-        decoding = c.per_step * decode_steps
-        decode_time = decode_steps * cycle_times(server, c).step_time
-        # a decoding request takes part in its step itself
-        seen = jnp.maximum(decoding + 1.0 - decoding / running, 1.0)
-        step = server.step(seen, jnp.asarray(0.0), jnp.asarray(1.0), jnp.asarray(0.0))
-        return FlowEquivalent(running, running * decode_time / c.time, running / c.time, step)
-
-    few = jnp.log(jnp.minimum(FIRST_POINT, most / 2.0))
-    loops = jax.vmap(loop)(jnp.exp(few + (jnp.log(most) - few) * jnp.linspace(0.0, 1.0, POINTS)))
-    return loops._replace(throughput=lax.cummax(loops.throughput))
 
 
 class Occupancy(NamedTuple):

@@ -73,62 +73,6 @@ def single_server_wait(
     return rate * jnp.maximum(both, 0.0) * ratio * regular * pole(load)
 
 
-def closed_wait(requests: Array, demand: Array, elsewhere: Array) -> Array:
-    """Mean wait (s) before a server of ``requests`` that go around, by mean-value analysis.
-
-        W = (v + sqrt(v^2 + 2 (C - 1) D^2)) / 2,   v = (C - 2) D - Z
-
-    C requests each ask D seconds of one server that serves in order, and are Z seconds
-    ``elsewhere`` in between. It solves R = D + (C - 1) / C (Q D - U D / 2), with
-    Q = C R / (Z + R) there and U = C D / (Z + R) busy: an arrival finds what a loop of one request
-    fewer has in the mean (Reiser and Lavenberg 1980, Journal of the ACM 27, 2), which is about
-    (C - 1) / C of what C have (Schweitzer 1979; Bard 1979), and services of one length are half
-    done (Reiser 1979, IEEE Transactions on Communications 27, 8). Of m servers D = S / m, and
-    S (1 - 1 / m) are elsewhere (Seidmann, Schweitzer and Shalev-Oren 1987, Large Scale Systems 12).
-    With few requests it is U D / 2, and once they fill the server C D - Z - D.
-
-    >>> float(closed_wait(jnp.asarray(1.0), jnp.asarray(0.1), jnp.asarray(1.0)))
-    0.0
-    """
-    others = jnp.maximum(requests - 1.0, 0.0)
-    v = (others - 1.0) * demand - elsewhere
-    return 0.5 * (v + square_root(v**2 + 2.0 * others * demand**2))
-
-
-def closed_rate(requests: Array, unhindered: Array, demands: tuple[Array, ...]) -> Array:
-    """Requests/s of ``requests`` that go around several queues, by mean-value analysis.
-
-        X (unhindered + sum W) = C,   W = D u / (2 (1 - u)),   u = (C - 1) / C X D
-
-    by Little's law for a whole cycle of C requests, of which ``unhindered`` seconds pass where
-    nobody waits, and W more in a queue that asks D seconds of them: ``closed_wait`` for one queue.
-    With few requests X is C / unhindered, with many 1 / D of the slowest queue, the asymptotes of
-    Lazowska et al., Quantitative System Performance (1984), 5.2. Newton's steps on a convex
-    function, from the least that one queue alone lets through; a derivative needs the last alone.
-
-    >>> round(float(closed_rate(*map(jnp.asarray, (1.0, 4.0)), (jnp.asarray(1.0),))), 6)
-    0.25
-    """
-
-    def newton_step(
-        rate: Array, requests: Array, cycle: Array, demands: tuple[Array, ...]
-    ) -> Array:
-        seen = jnp.maximum(requests - 1.0, 0.0) / requests
-        beyond, slope = rate * cycle - requests, cycle
-        for demand in demands:
-            load = jnp.minimum(seen * rate * demand, FULLEST)
-            beyond = beyond + 0.5 * rate * demand * load / (1.0 - load)
-            slope = slope + 0.5 * demand * load * (2.0 - load) / (1.0 - load) ** 2
-        return rate - beyond / slope
-
-    fixed = lax.stop_gradient((requests, unhindered, demands))
-    count, cycle, seconds = fixed
-    waits = jnp.stack([closed_wait(count, demand, cycle - demand) for demand in seconds])
-    rate = count / (cycle + jnp.max(waits, axis=0))
-    rate = lax.fori_loop(0, NEWTON_STEPS, lambda _, rate: newton_step(rate, *fixed), rate)
-    return newton_step(rate, requests, unhindered, demands)
-
-
 def bursts(load: Array, variability: Array) -> Array:
     """Mean wait before an exponential server over that of Poisson arrivals, gaps being gamma.
 
@@ -189,6 +133,62 @@ def unlike_exponential(heavy: Array, load: Array, servers: Array) -> Array:
     m, rho = jnp.maximum(servers, 1.0), jnp.maximum(load, 1e-6)
     k = (1.0 - rho) * (m - 1.0) * (jnp.sqrt(4.0 + 5.0 * m) - 2.0) / (16.0 * rho * m)
     return heavy + (1.0 - heavy) * k / jnp.sqrt(1.0 + k**2)
+
+
+def closed_wait(requests: Array, demand: Array, elsewhere: Array) -> Array:
+    """Mean wait (s) before a server of ``requests`` that go around, by mean-value analysis.
+
+        W = (v + sqrt(v^2 + 2 (C - 1) D^2)) / 2,   v = (C - 2) D - Z
+
+    C requests each ask D seconds of one server that serves in order, and are Z seconds
+    ``elsewhere`` in between. It solves R = D + (C - 1) / C (Q D - U D / 2), with
+    Q = C R / (Z + R) there and U = C D / (Z + R) busy: an arrival finds what a loop of one request
+    fewer has in the mean (Reiser and Lavenberg 1980, Journal of the ACM 27, 2), which is about
+    (C - 1) / C of what C have (Schweitzer 1979; Bard 1979), and services of one length are half
+    done (Reiser 1979, IEEE Transactions on Communications 27, 8). Of m servers D = S / m, and
+    S (1 - 1 / m) are elsewhere (Seidmann, Schweitzer and Shalev-Oren 1987, Large Scale Systems 12).
+    With few requests it is U D / 2, and once they fill the server C D - Z - D.
+
+    >>> float(closed_wait(jnp.asarray(1.0), jnp.asarray(0.1), jnp.asarray(1.0)))
+    0.0
+    """
+    others = jnp.maximum(requests - 1.0, 0.0)
+    v = (others - 1.0) * demand - elsewhere
+    return 0.5 * (v + square_root(v**2 + 2.0 * others * demand**2))
+
+
+def closed_rate(requests: Array, unhindered: Array, demands: tuple[Array, ...]) -> Array:
+    """Requests/s of ``requests`` that go around several queues, by mean-value analysis.
+
+        X (unhindered + sum W) = C,   W = D u / (2 (1 - u)),   u = (C - 1) / C X D
+
+    by Little's law for a whole cycle of C requests, of which ``unhindered`` seconds pass where
+    nobody waits, and W more in a queue that asks D seconds of them: ``closed_wait`` for one queue.
+    With few requests X is C / unhindered, with many 1 / D of the slowest queue, the asymptotes of
+    Lazowska et al., Quantitative System Performance (1984), 5.2. Newton's steps on a convex
+    function, from the least that one queue alone lets through; a derivative needs the last alone.
+
+    >>> round(float(closed_rate(*map(jnp.asarray, (1.0, 4.0)), (jnp.asarray(1.0),))), 6)
+    0.25
+    """
+
+    def newton_step(
+        rate: Array, requests: Array, cycle: Array, demands: tuple[Array, ...]
+    ) -> Array:
+        seen = jnp.maximum(requests - 1.0, 0.0) / requests
+        beyond, slope = rate * cycle - requests, cycle
+        for demand in demands:
+            load = jnp.minimum(seen * rate * demand, FULLEST)
+            beyond = beyond + 0.5 * rate * demand * load / (1.0 - load)
+            slope = slope + 0.5 * demand * load * (2.0 - load) / (1.0 - load) ** 2
+        return rate - beyond / slope
+
+    fixed = lax.stop_gradient((requests, unhindered, demands))
+    count, cycle, seconds = fixed
+    waits = jnp.stack([closed_wait(count, demand, cycle - demand) for demand in seconds])
+    rate = count / (cycle + jnp.max(waits, axis=0))
+    rate = lax.fori_loop(0, NEWTON_STEPS, lambda _, rate: newton_step(rate, *fixed), rate)
+    return newton_step(rate, requests, unhindered, demands)
 
 
 class Wait(NamedTuple):
