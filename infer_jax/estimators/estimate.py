@@ -170,6 +170,11 @@ class Estimate(Spec):
         return self.prefill.feasible & self.decode.feasible
 
     @property
+    def passes(self) -> dict[str, Phase]:
+        """Both passes, by what they are called."""
+        return {"prefill": self.prefill, "decode": self.decode}
+
+    @property
     def overloaded(self) -> bool:
         """Whether more requests arrive than are completed, so that no time has a mean."""
         limits = [*self.prefill.limits.items(), *self.decode.limits.items()]

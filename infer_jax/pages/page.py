@@ -61,13 +61,8 @@ def _environment() -> "Environment":
         lstrip_blocks=True,
     )
     environment.policies["json.dumps_function"] = _as_json
-    environment.filters |= {"svg": svg, "script": script, "style": Markup}
-    environment.filters |= {
-        "short": short,
-        "digits": digits,
-        "size": size,
-        "or_unknown": or_unknown,
-    }
+    filters = (svg, script, short, digits, size, or_unknown)
+    environment.filters |= {x.__name__: x for x in filters} | {"style": Markup}
     return environment
 
 

@@ -125,9 +125,9 @@ class EstimatorsCompared(FigureResult):
         both = [_answers(x.estimate, x.setup) for x in self.answers]
         texts = {x.json_key: [x.title, x.printed_unit] for x in compared}
         yield from ("", _side_by_side(both, columns, texts))
-        timed = [None if x.estimate.overloaded else x.estimate for x in self.answers]
+        timed = [{} if x.estimate.overloaded else x.estimate.passes for x in self.answers]
         for name in PASSES.values():
-            passes = [{} if x is None else _milliseconds(getattr(x, name), SAME) for x in timed]
+            passes = [_milliseconds(x[name], SAME) if x else {} for x in timed]
             largest = {n: max(x.get(n, 0.0) for x in passes) for terms in passes for n in terms}
             names = sorted((n for n in largest if largest[n]), key=lambda n: -largest[n])
             columns = [Column(f"{name}, spent on", left=True), *(Column(x, "ms") for x in heads)]
@@ -246,10 +246,8 @@ class RunsCompared(pictures.EstimatorResult):
         both = [theirs, _answers(estimate, self.setup)]
         texts = {x.json_key: [x.title, x.printed_unit] for x in measured}
         yield from ("", _side_by_side(both, columns, texts, "predicted over measured"))
-        for phase, title in (
-            (estimate.prefill, "first token"),
-            (estimate.decode, "every other token"),
-        ):
+        titles = ("first token", "every other token")
+        for phase, title in zip(estimate.passes.values(), titles, strict=True):
             terms = sorted(_milliseconds(phase, 1e-4).items(), key=lambda item: -item[1])
             texts = [f"{term(k)} {digits(x)} ms" for k, x in terms if x]
             yield f"Predicted {title}: {', '.join(texts)}."
@@ -303,8 +301,7 @@ def _predicted(estimate: Estimate, setup: inputs.Setup) -> dict[str, object]:
             **{x.json_key: None for x in outputs(estimate, view="compare")},
             **_answers(estimate, setup),
         },
-        "prefill_ms": _milliseconds(estimate.prefill),
-        "decode_ms": _milliseconds(estimate.decode),
+        **{f"{stage}_ms": _milliseconds(phase) for stage, phase in estimate.passes.items()},
     }
 
 

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from jax import Array
 
-from infer_jax.estimators import Estimate, Phase
+from infer_jax.estimators import Estimate, Limit, Phase
 from infer_jax.estimators.known_errors import gap_share
 from infer_jax.estimators.serving import ServerEstimate
 from infer_jax.planning import bands
@@ -72,7 +72,7 @@ class EstimateResult(pictures.EstimatorResult):
         answer, blocks = self.drafted.estimate, self.setup.model.architecture.blocks
         if any(isinstance(block.feedforward, Experts) for block in blocks):
             return answer
-        for stage, phase in (("prefill", answer.prefill), ("decode", answer.decode)):
+        for stage, phase in answer.passes.items():
             own = {name: x for name, x in phase.limits.items() if name != RANKS}
             answer = answer.replace(**{stage: phase.replace(limits=own)})
         return answer
@@ -135,13 +135,12 @@ class EstimateResult(pictures.EstimatorResult):
                 }
                 for name, limit in self.limits.items()
             },
-            "prefill": estimate.prefill.fields(timed=timed),
-            "decode": estimate.decode.fields(timed=timed),
+            **{stage: phase.fields(timed=timed) for stage, phase in estimate.passes.items()},
         }
         if timed:
             yield Rows("", self._terms(), SPENT)
         yield Rows("", self._limits(), LIMITS)
-        layouts = [f"Layout of {title}: {_layout(phase)}." for title, phase in self._phases()]
+        layouts = [f"Layout of {k}: {_layout(phase)}." for k, phase in estimate.passes.items()]
         yield Notes([*self.notes(), *layouts])
 
     def _answers(self) -> list[Fact]:
@@ -225,20 +224,21 @@ class EstimateResult(pictures.EstimatorResult):
 
     def _broken(self) -> Iterator[str]:
         """A sentence for each limit that is exceeded; of a server, whose phases share them, one."""
-        phases = self._phases()
-        for title, phase in phases[1:] if isinstance(self.estimate, ServerEstimate) else phases:
-            for name, limit in phase.limits.items():
-                if limit.need > limit.capacity and name.endswith("arrivals"):
-                    yield f"Not feasible: {limits.broken(name, limit)}. {PILING}"
-                elif limit.need > limit.capacity:
-                    yield f"Not feasible: {title}: {limits.broken(name, limit)}."
+        for title, name, limit in self._phase_limits():
+            if limit.need > limit.capacity and name.endswith("arrivals"):
+                yield f"Not feasible: {limits.broken(name, limit)}. {PILING}"
+            elif limit.need > limit.capacity:
+                yield f"Not feasible: {title}: {limits.broken(name, limit)}."
 
-    def _phases(self) -> tuple[tuple[str, Phase], tuple[str, Phase]]:
-        return ("prefill", self.estimate.prefill), ("decode", self.estimate.decode)
+    def _phase_limits(self) -> Iterator[tuple[str, str, Limit]]:
+        """Each limit with its phase and its name; of a server, whose phases share them, once."""
+        for title, phase in self.estimate.passes.items():
+            if title == "decode" or not isinstance(self.estimate, ServerEstimate):
+                yield from ((title, name, limit) for name, limit in phase.limits.items())
 
     def _terms(self) -> list[dict[str, object]]:
         """Terms, the largest share first; of a server without those that are nothing."""
-        phases, server = dict(self._phases()), isinstance(self.estimate, ServerEstimate)
+        phases, server = self.estimate.passes, isinstance(self.estimate, ServerEstimate)
         rows, largest = dict[str, dict[str, object]](), dict[str, float]()  # by term
         for stage, phase in phases.items():
             for name, spent in phase.terms.items():
@@ -256,31 +256,29 @@ class EstimateResult(pictures.EstimatorResult):
         ]
 
     def _limits(self) -> list[dict[str, object]]:
-        """Limits of both phases; of a server, whose phases share them, once, with what fills it."""
+        """Limits of both phases; of a server, whose phases share them, with what fills it."""
         estimate = self.estimate
-        server = isinstance(estimate, ServerEstimate)
         rows: list[dict[str, object]] = []
-        for title, phase in self._phases()[1:] if server else self._phases():
-            for name, limit in phase.limits.items():
-                if limit.need == limit.capacity == 0:  # an absent tier that nothing needs
-                    continue
-                text = size if name.endswith("memory") else number
-                amounts = {k: text(getattr(limit, k)) for k in ("need", "capacity", "slack")}
-                row: dict[str, object] = {"limit": name if server else f"{name}, {title}"}
-                met = "yes" if limit.need <= limit.capacity else "no"
-                rows.append({**row, **amounts, "met": met})
-                if not isinstance(estimate, ServerEstimate) or name != "memory":
-                    continue
-                running = phase.limits.get("requests")
-                requests = number(estimate.running if running is None else running.need)
-                titles = {
-                    "weights": "weights",
-                    "cache": f"KV cache of {requests} request{'' if requests == '1' else 's'}",
-                    "activations": "activations at their peak",
-                    "reserve": "the runtime's reserve",
-                }
-                parts = estimate.memory.items()
-                rows.extend({"limit": f"  of it {titles[k]}", "need": size(x)} for k, x in parts)
+        for title, name, limit in self._phase_limits():
+            if limit.need == limit.capacity == 0:  # an absent tier that nothing needs
+                continue
+            text = size if name.endswith("memory") else number
+            amounts = {k: text(getattr(limit, k)) for k in ("need", "capacity", "slack")}
+            server = isinstance(estimate, ServerEstimate)
+            row: dict[str, object] = {"limit": name if server else f"{name}, {title}"}
+            rows.append({**row, **amounts, "met": bool(limit.need <= limit.capacity)})
+            if not isinstance(estimate, ServerEstimate) or name != "memory":
+                continue
+            running = estimate.decode.limits.get("requests")
+            requests = number(estimate.running if running is None else running.need)
+            titles = {
+                "weights": "weights",
+                "cache": f"KV cache of {requests} request{'' if requests == '1' else 's'}",
+                "activations": "activations at their peak",
+                "reserve": "the runtime's reserve",
+            }
+            parts = estimate.memory.items()
+            rows.extend({"limit": f"  of it {titles[k]}", "need": size(x)} for k, x in parts)
         return rows
 
     def _figure(self) -> Figure:

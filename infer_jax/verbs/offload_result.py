@@ -21,7 +21,7 @@ from infer_jax.verbs import inputs, pictures
 
 TIERS = ("gpu", "cpu", "disk")
 KINDS = ("weights", "cache", "hidden")
-PHASES = ("prefill", "decode")
+
 ESTIMATORS = ("offloading", "offloading.paper", "offloading.released")
 RATE = "throughput_tokens_per_s"
 NAMED = (0.0, 0.2, 0.5, 1.0)  # places on the frontier whose blocks are named in the picture
@@ -54,7 +54,7 @@ class BestBlock(NamedTuple):
     def sections(self) -> Iterator[Section]:
         """Its rates, where its tensors live, where its time goes, FlexGen's flags."""
         answer, flags = self.estimate, self.flags
-        layout, phases = answer.decode.layout, {x: getattr(answer, x) for x in PHASES}
+        layout, phases = answer.decode.layout, answer.passes
         decoding = answer.decode_throughput * answer.chips
         samples = f"{float(layout['gpu_batch']):g} x {float(layout['batches']):g}"
         yield {"gpu_batch": layout["gpu_batch"], "batches": layout["batches"]}
@@ -71,21 +71,20 @@ class BestBlock(NamedTuple):
         placed = [{"kind": kind, **shares} for kind, shares in self.placement.items()]
         yield Rows("", placed, PLACEMENT)
         spent = [
-            {"term": name.replace("_", " "), **{x: phases[x].terms[name] for x in PHASES}}
+            {"term": name.replace("_", " "), **{x: p.terms[name] for x, p in phases.items()}}
             for name in answer.decode.terms
         ]
         yield Rows("", spent, TIMES)
-        named = phases.items()
+        peaks = {x: {k: lim.fields(k) for k, lim in p.limits.items()} for x, p in phases.items()}
         yield {
             "placement": self.placement,
-            "terms": {x: {f"{k}_s": t for k, t in phase.terms.items()} for x, phase in named},
-            "peaks": {
-                x: {k: limit.fields(k) for k, limit in phase.limits.items()} for x, phase in named
-            },
+            "terms": {x: {f"{k}_s": t for k, t in p.terms.items()} for x, p in phases.items()},
+            "peaks": peaks,
         }
         needs = [
-            {"name": k, "capacity": x.capacity, **{p: phases[p].limits[k].need for p in PHASES}}
-            for k, x in answer.decode.limits.items()
+            {"name": k, "capacity": limit.capacity}
+            | {x: phase.limits[k].need for x, phase in phases.items()}
+            for k, limit in answer.decode.limits.items()
             if k.endswith("memory")
         ]
         yield Rows("", needs, PEAKS)
