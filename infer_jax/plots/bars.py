@@ -47,7 +47,7 @@ SLIDE_LINES = 10  # lines of names of a panel's bars on a slide
 SMALL, SLIDE_SMALL = 0.012, 0.05  # share of the longest bar below which a part joins the small ones
 VISIBLE = 0.002  # the same share of the small parts together, below which the legend omits them
 OTHER = "all else"
-OVERLAP = "the time; pale: hidden behind others"
+MEASURED, OVERLAP = "measured", "the time; pale: hidden behind others"
 OVERLAPPING = 1e-3  # terms overlap where their sum exceeds the time by this share
 FREE: Look = ("#e9e9e9", "")
 NONE: Numbers = MappingProxyType({})
@@ -115,17 +115,15 @@ def overlapping(bars: Mapping[str, Numbers], times: Numbers) -> Numbers:
 def plot_bars(
     panels: Sequence[Panel],
     *,
-    mark: str = "",
-    end: str = "",
+    end: str = OVERLAP,
     free: str = "",
     **words: Unpack[Words],
 ) -> Figure:
     """A picture of panels one below the other; ``words``: title and caption.
 
-    ``mark``: what a diamond is, in words; ``end``: what a line within a bar is; ``free``: a part
-    that is not used, drawn pale. Parts come in the given order where there is such a part, the
-    largest first otherwise. A bar is labelled with its line, or else with the sum of its parts, and
-    with its diamond.
+    ``end``: what a line within a bar is; ``free``: a part that is not used, drawn pale. Parts come
+    in the given order where there is such a part, the largest first otherwise. A bar is labelled
+    with its line, or else with the sum of its parts, and with its diamond.
 
     Raises:
         InputError: matplotlib is missing.
@@ -134,7 +132,7 @@ def plot_bars(
     panels = [_merge_small(_first_bars(_in_seconds(panel)), small) for panel in panels]
     looks = _looks(panels, free)
     with style():
-        keys = _keys(panels, looks, mark, end)
+        keys = _keys(panels, looks, end)
         columns = _columns([x.get_label() for x in keys])
         thin = [len(p.bars) >= MANY and not any("\n" in name for name in p.bars) for p in panels]
         heights = [
@@ -143,7 +141,7 @@ def plot_bars(
         more = GAP * len(panels) + ROW * math.ceil(len(keys) / columns) + 0.43
         figure, axes = stacked_axes(heights, more, **words)
         for ax, panel in zip(axes, panels, strict=True):
-            _draw(ax, panel, looks, mark)
+            _draw(ax, panel, looks)
         if keys:
             axes[0].figure.legend(
                 handles=keys, loc="outside lower left", ncols=columns, handlelength=1.4
@@ -155,7 +153,7 @@ def plot_bars(
     return figure
 
 
-def _keys(panels: Sequence[Panel], looks: Mapping[str, Look], mark: str, end: str) -> list[Any]:
+def _keys(panels: Sequence[Panel], looks: Mapping[str, Look], end: str) -> list[Any]:
     """The keys of the legend; none where one thing alone is drawn."""
     from matplotlib.lines import Line2D
 
@@ -167,11 +165,11 @@ def _keys(panels: Sequence[Panel], looks: Mapping[str, Look], mark: str, end: st
         for name, look in looks.items()
         if name != OTHER or visible
     ]
-    if end and any(panel.ends for panel in panels):
+    if any(panel.ends for panel in panels):
         look = {"color": INK, "markersize": 13, "markeredgewidth": 2.6, "linestyle": "none"}
         keys.append(Line2D([], [], label=end, marker="|", **look))
-    if mark and any(panel.marks for panel in panels):
-        keys.append(Line2D([], [], label=mark, **DIAMOND))
+    if any(panel.marks for panel in panels):
+        keys.append(Line2D([], [], label=MEASURED, **DIAMOND))
     return keys if len(keys) > 1 else []
 
 
@@ -234,8 +232,8 @@ def _looks(panels: Sequence[Panel], free: str) -> dict[str, Look]:
     return {name: looks[name] for name in (*order, OTHER) if name in names}
 
 
-def _draw(axes: Axes, panel: Panel, looks: Mapping[str, Look], mark: str) -> None:
-    """The bars of a panel; ``mark``: what its diamonds are, in words."""
+def _draw(axes: Axes, panel: Panel, looks: Mapping[str, Look]) -> None:
+    """The bars of a panel."""
     reach = [1e-30, *panel.limits.values(), *panel.marks.values(), *panel.ends.values()]
     for y, (label, parts) in enumerate(panel.bars.items()):
         left, end = 0.0, panel.ends.get(label)
@@ -275,7 +273,7 @@ def _draw(axes: Axes, panel: Panel, looks: Mapping[str, Look], mark: str) -> Non
     if panel.marks:
         look = {"xycoords": "axes fraction", "ha": "right", "va": "bottom", "fontsize": 8.5}
         write(axes, "in all", (1.0, 1.0), (42, 3), **look | {"color": QUIET})
-        write(axes, mark, (1.0, 1.0), (92, 3), **look | {"color": QUIET})
+        write(axes, MEASURED, (1.0, 1.0), (92, 3), **look | {"color": QUIET})
 
 
 def _number_parts(axes: Axes) -> None:

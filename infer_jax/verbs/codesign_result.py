@@ -332,7 +332,7 @@ def second_estimate(keep: Best, point: Point) -> Row:
         if value < limit if more else value > limit:
             word = "at least" if more else "at most"
             broken.append(f"{name} is {value:.4g}, asked for {word} {limit:.4g}")
-    for title, phase in (("prefill", estimate.prefill), ("decode", estimate.decode)):
+    for title, phase in estimate.passes.items():
         for name, limit in phase.limits.items():
             text = limits.broken(name, limit)
             if float(limit.need) > float(limit.capacity) and text not in " ".join(broken):

@@ -11,7 +11,7 @@ from infer_jax.catalog.measurements import Run
 from infer_jax.estimators import Estimate, Phase, Trust
 from infer_jax.estimators.known_errors import BORROWED
 from infer_jax.estimators.serving import ServerEstimate
-from infer_jax.plots.bars import OVERLAP as HIDDEN, PASSES, plot_bars, time_panels
+from infer_jax.plots.bars import PASSES, plot_bars, time_panels
 from infer_jax.plots.rendering import FigureResult
 from infer_jax.plots.style import Figure
 from infer_jax.results import Column, Notes, Rows, Section, Table, number, option
@@ -161,7 +161,7 @@ class EstimatorsCompared(FigureResult):
         where = names if len(systems) > 1 else systems[0].system.title
         times = "each estimator sees the time go" if len(self.estimators) > 1 else "the time goes"
         title = f"{systems[0].model.name} on {where}: where {times}"
-        return plot_bars(time_panels(estimates), end=HIDDEN, title=title, caption=caption)
+        return plot_bars(time_panels(estimates), title=title, caption=caption)
 
 
 @dataclass(frozen=True, repr=False)
@@ -275,7 +275,7 @@ class RunsCompared(pictures.EstimatorResult):
         caption = self.caption(None, bars, more)
         name = f"{self.setup.model.name} on {self.setup.system.title}"
         title = f"{name}: predicted times beside measured ones"
-        return plot_bars(panels, mark="measured", end=HIDDEN, title=title, caption=caption)
+        return plot_bars(panels, title=title, caption=caption)
 
 
 def _running_on(run: Run, estimate: Estimate, going: Estimate) -> Iterator[str]:

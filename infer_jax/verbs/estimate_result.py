@@ -10,7 +10,7 @@ from infer_jax.estimators import Estimate, Limit, Phase
 from infer_jax.estimators.known_errors import gap_share
 from infer_jax.estimators.serving import ServerEstimate
 from infer_jax.planning import bands
-from infer_jax.plots.bars import OVERLAP, plot_bars, time_panels
+from infer_jax.plots.bars import plot_bars, time_panels
 from infer_jax.plots.style import Figure
 from infer_jax.results import Answers, Column, Fact, Notes, Rows, Section, number, option
 from infer_jax.results.numbers import digits, quantity, size
@@ -295,7 +295,6 @@ class EstimateResult(pictures.EstimatorResult):
         gpus = f"{float(self.estimate.chips):g} {self.setup.system.title}"
         return plot_bars(
             time_panels({"": self.estimate}, limits=self.limits),
-            end=OVERLAP,
             title=f"{self.setup.model.name} on {gpus}: where the time goes",
             caption=self.caption(self.requests.work, running),
         )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from infer_jax.estimators import make
 from infer_jax.estimators.known_errors import memory_note
 from infer_jax.estimators.partitioning import LAYOUTS, TRIED
-from infer_jax.plots.bars import OVERLAP, Panel, overlapping, plot_bars
+from infer_jax.plots.bars import Panel, overlapping, plot_bars
 from infer_jax.plots.rendering import FigureResult
 from infer_jax.plots.style import Figure
 from infer_jax.results import Column, Notes, Row, Rows, Section, percent
@@ -98,7 +98,7 @@ class LayoutResult(FigureResult):
             "x cuts the model width, y and z the hidden width; ws: weights stay, wg: gathered.",
             memory_note(make(ESTIMATOR)),
             *([] if torus else ["GPUs have no torus: x is any divisor of their number."]),
-            *[note for note in self.setup.notes if not note.startswith("Price")],
+            *self.setup.notes,
         ]
 
     def _figure(self) -> Figure:
@@ -120,7 +120,7 @@ class LayoutResult(FigureResult):
         where = f"{self.gpus:g} of {self.setup.system.title}"
         title = f"{self.setup.model.name} on {where}: {self.phase} time by layout"
         panels = [Panel("", "ms", bars, ends=overlapping(bars, times))]
-        return plot_bars(panels, end=OVERLAP, title=title, caption=caption)
+        return plot_bars(panels, title=title, caption=caption)
 
 
 def _label(row: Row) -> str:

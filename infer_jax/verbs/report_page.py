@@ -169,8 +169,7 @@ def section_command(report: Report, verb: str) -> str:
 def _time(report: Report) -> Iterator[PageFigure]:
     """Every term of both passes."""
     columns = {"label": "term", "value": "ms", "share": "% of the whole"}
-    for title in ("prefill", "decode"):
-        phase = getattr(report.estimate, title)
+    for title, phase in report.estimate.passes.items():
         total, rows = float(phase.time), []
         for name, t in sorted(phase.terms.items(), key=lambda item: -float(item[1])):
             if float(t) > 1e-3 * total:

@@ -205,7 +205,7 @@ def test_parts_add_up_and_small_ones_are_one():
 def test_a_bar_ends_at_its_time_and_what_is_beside_is_pale():
     """The number is the time, not the sum of parts that overlap; no diamond, which is measured."""
     panel = Panel("", "ms", {"": {"memory": 40.0, "compute": 70.0}}, ends={"": 80.0})
-    figure = plot_bars([panel], mark="measured", end=OVERLAP)
+    figure = plot_bars([panel])
     (axes,) = figure.axes
     assert "80" in texts_of(axes) and legend(figure) == ["compute, 70", "memory, 40", OVERLAP]
     (pale,) = axes.collections
