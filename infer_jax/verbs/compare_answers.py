@@ -16,7 +16,7 @@ from infer_jax.verbs.drafts import DraftedEstimate, evaluated
 from infer_jax.verbs.estimate_result import EstimateResult
 from infer_jax.verbs.option import either
 from infer_jax.verbs.requests import RequestOptions, at_instance
-from infer_jax.verbs.split import LayoutOptions, check_search, plan_of
+from infer_jax.verbs.split import LayoutOptions, plan_of
 
 
 def estimator_names(names: list[str], total: float | None, *, several: bool) -> Sequence[str]:
@@ -50,15 +50,13 @@ def compare_estimators(
     ``load``: the ``batch`` of an instance, or the ``concurrency`` or ``request_rate`` of all copies
     of a layout.
     """
-    questions: list[tuple[inputs.Setup, LayoutOptions, str, Plan]] = []
-    for setup, split, name in product(sides, splits, names):  # all are read before one is answered
-        plan, _ = plan_of(setup.model.architecture, split, total, name)
-        questions.append((setup, split, name, plan))
+    questions = [  # all are read before one is answered
+        (setup, split, *plan_of(setup, split, total, name))
+        for setup, split, name in product(sides, splits, names)
+    ]
     answers: list[EstimateResult] = []
     batch, concurrency, rate = load["batch"], load["concurrency"], load["request_rate"]
-    for setup, split, name, plan in questions:
-        model = inputs.estimator(name, setup)
-        check_search(model, name, total)
+    for setup, split, plan, name, model in questions:
         trusted = inputs.trust(name, model, setup, plan)
         layout = f"the best layout of {quantity(total, 'GPU')}" if total is not None else str(split)
         work = at_instance(model, requests.work, split.copies, batch, concurrency)

@@ -69,16 +69,14 @@ def estimate(
     from infer_jax.verbs import inputs
     from infer_jax.verbs.drafts import DraftOptions, estimate_with_best_drafts
     from infer_jax.verbs.requests import at_instance, read_requests, with_benchmark
-    from infer_jax.verbs.split import LayoutOptions, check_search, plan_of
+    from infer_jax.verbs.split import LayoutOptions, plan_of
 
     setup = inputs.setup(config, hardware, quant, kv_dtype, price, set, engine_version)
     degrees = {"tp": tp, "pp": pp, "ep": ep, "dp": dp}
     split = LayoutOptions.of(layout, degrees, enable_expert_parallel, enable_dp_attention)
     dp = split.copies
     wanted = inputs.estimator_of_engine(estimator, engine)
-    plan, name = plan_of(setup.model.architecture, split, total_gpus, wanted)
-    model = inputs.estimator(name, setup)
-    check_search(model, name, total_gpus)
+    plan, name, model = plan_of(setup, split, total_gpus, wanted)
     exclude(batch=batch, concurrency=concurrency, request_rate=request_rate)
     requests = read_requests(isl, osl, prefix, request_rate, trace)
     work = at_instance(model, requests.work, dp, batch, concurrency)

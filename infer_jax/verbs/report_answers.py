@@ -291,10 +291,9 @@ def _as_given(
     """The plan of the options, on the system and in the format where it is best."""
     total, candidates = question.total, list[Choice]()
     for label, setup in systems.items():
-        plan_of(setup.model.architecture, split, total, question.estimator)  # checks it
+        *_, ideal = plan_of(setup, split, total, question.estimator)
         assert split.pool is not None
-        pool = split.pool._replace(batch=either(batch, 1.0))
-        ideal, work = inputs.estimator(question.estimator, setup), question.requests.work
+        pool, work = split.pool._replace(batch=either(batch, 1.0)), question.requests.work
         point = point_of(ideal, setup.model.architecture, setup.hardware, work, (pool,))
         c = given_choice(setup.system.name, pool, point, question.requirements)
         formats, trusts = setup.model.quantisation, [inputs.trust(question.estimator, ideal, setup)]

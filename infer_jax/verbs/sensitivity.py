@@ -80,15 +80,15 @@ def sensitivity(
     estimator = inputs.estimator_of_engine(estimator, engine)
     split = LayoutOptions.of(layout, degrees, enable_expert_parallel, enable_dp_attention)
     if along is None:
-        plan, name = plan_of(arch, split, total_gpus, estimator)
+        plan, name, model = plan_of(setup, split, total_gpus, estimator)
     elif split.pools or total_gpus is not None or batch is not None:
         names = [option(x) for x in ("tp", "pp", "ep", "layout", "total_gpus")]
         raise refuse("along", along, f"no {', '.join(names)} or {option('batch')}")
     else:  # points of a frontier have their own plans
         plan, name = Plan.of(), estimator or inputs.SEARCHING
+        model = inputs.estimator(name, setup)
     if second and along is not None:
         raise refuse("second", "given", f"no {option('along')}: of one point")
-    model = inputs.estimator(name, setup)
     trusted = inputs.trust(name, model, setup, plan if along is None else None)
     work = inputs.workload(isl, osl, prefix, either(batch, 1.0))
     point = Point(model, arch, setup.hardware, work, plan)

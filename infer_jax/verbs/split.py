@@ -158,22 +158,36 @@ def _of_engine(
 
 
 def plan_of(
-    arch: Architecture, split: LayoutOptions, total: float | None, name: str | None
-) -> tuple[Plan, str]:
-    """The plan and the estimator's name: of given degrees, or of GPUs to search a layout for."""
+    setup: inputs.Setup, split: LayoutOptions, total: float | None, name: str | None
+) -> tuple[Plan, str, Estimator]:
+    """The plan, of given degrees or of GPUs to search a layout for; the estimator and its name.
+
+    Raises:
+        InputError: neither degrees nor GPUs, or both; an estimator that searches the split where
+            one is given, or the reverse.
+    """
     if total is None:
         if not split.pools:
             degrees = f"{option('tp')} (with {option('pp')}, {option('ep')}), {option('layout')}"
             raise ask("tp", "On how many GPUs?", f"{degrees} or {option('total_gpus')}")
         name = name or inputs.BEST
-        return split.plan(arch, name), name
-    if split.pools:
-        degrees = f"{option('tp')}, {option('pp')} and {option('ep')}"
-        degrees = option("layout") if split.words else degrees
-        raise refuse("total_gpus", total, f"{option('total_gpus')}, or {degrees}, not both")
-    if total % split.copies:
-        raise refuse("total_gpus", total, f"a multiple of {option('dp')}, {split.copies:g}")
-    return Plan.of(tp=total / split.copies, dp=split.copies), name or inputs.SEARCHING
+        plan = split.plan(setup.model.architecture, name)
+    else:
+        if split.pools:
+            degrees = f"{option('tp')}, {option('pp')} and {option('ep')}"
+            degrees = option("layout") if split.words else degrees
+            raise refuse("total_gpus", total, f"{option('total_gpus')}, or {degrees}, not both")
+        if total % split.copies:
+            raise refuse("total_gpus", total, f"a multiple of {option('dp')}, {split.copies:g}")
+        name = name or inputs.SEARCHING
+        plan = Plan.of(tp=total / split.copies, dp=split.copies)
+    estimator = inputs.estimator(name, setup)
+    if estimator.searches != (total is not None):
+        allowed = f"one that searches the split; or give {option('tp')}"
+        if total is None:
+            allowed = f"one that takes a split, such as serving; or give {option('total_gpus')}"
+        raise refuse("estimator", name, allowed)
+    return plan, name, estimator
 
 
 def check_split(arch: Architecture, layout: Layout, words: str = "") -> None:
@@ -204,13 +218,3 @@ def _others(arch: Architecture, layout: Layout) -> str:
     if layout.attention_dp > 1.0 and layout.ep == 1.0 and not legal.broken(arch, copies):
         names += f' or "{layout.attention_dp:.12g} x {copies}", which is copies'
     return f"; on {where} {option('layout')} {names}"
-
-
-def check_search(estimator: Estimator, name: str, total: float | None) -> None:
-    """Raise InputError where the estimator searches the split and one is given, or the reverse."""
-    if total is None and estimator.searches:
-        allowed = f"one that takes a split, such as serving; or give {option('total_gpus')}"
-        raise refuse("estimator", name, allowed)
-    if total is not None and not estimator.searches:
-        allowed = f"one that searches the split; or give {option('tp')}"
-        raise refuse("estimator", name, allowed)

@@ -165,6 +165,13 @@ REFUSED = {
         )
     },
     "along a given split": ((*SENSITIVITY, "--along", "3"), "--along"),
+    "slopes of a searched split": (
+        (*SENSITIVITY, "--estimator", "economics"), "economics'; allowed: one that takes a split"
+    ),
+    "slopes of no search": (
+        ("sensitivity", "llama-3.2-1b", *H100, "--total-gpus", "8", "--estimator", "serving"),
+        "serving'; allowed: one that searches the split",
+    ),
     "no design": (("codesign",), "SPEC.toml"),
     "a design without limits": (LOOP, "--tpot"),
     "plan, no GPUs": (PLAN, "How many GPUs are there"),
