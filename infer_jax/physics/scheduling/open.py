@@ -9,7 +9,7 @@ A mean TTFT is a sum of four times, slot_wait + residual + queue_wait + prefill:
    for the prompts before its own (``prefill_delay``, by laws of one queue in ``queueing``).
 3. Its own prompt takes its steps (``kinds.prefill_time``).
 
-The first is exact where slots decide and the second where none are short. Between them TPOT goes
+The first is valid where slots decide and the second where none are short. Between them TPOT goes
 from one to the other, and waits are a mixture, whose exponential tails give percentiles.
 """
 

@@ -85,7 +85,11 @@ class PrefillWait(NamedTuple):
 
 
 def prefill_delay(server: Server, decode: DecodeStep, arrivals: Arrivals) -> PrefillDelay:
-    """The delays when prompts arrive at random moments of steps that ``decode`` is without them."""
+    """Seconds that prompts delay each other and those who decode, arriving at random moments.
+
+    ``decode`` is a step without them. Where prompts come first, in steps of their own, a step that
+    an arrival finds running and the times of decoding are those of ``prefill_first``.
+    """
     first = jnp.asarray(server.limits.prompts_first) > 0.5
     halts = prefill_first(server, decode, arrivals.rate)
     load = prefill_load(server, decode, arrivals)
@@ -142,8 +146,9 @@ def prefill_wait(server: Server, decode: DecodeStep, load: PrefillLoad) -> Prefi
 
         residual = b phase L,   batch = b (A + B) E[S]
 
-    A = r L prompts, and B more of its own burst, arrive in what is left of the running step, which
-    an arrival finds with chance b (``running_step_chance``); ``queue`` is that of ``prompt_queue``.
+    An arrival finds a step running with chance b (``running_step_chance``). A = r L prompts arrive
+    during that step, and B more of its own burst in what is left of it; ``queue`` is that of
+    ``prompt_queue``.
     """
     kinds = server.kinds
     found, service = running_step_chance(kinds, decode, load), kinds.mean(load.service)
