@@ -59,9 +59,14 @@ def pytest_sessionstart():
             module._where = inline
     with suppress(AttributeError, ImportError):
         mlir: Any = import_module("jax._src.interpreters.mlir")
-        contexts, make = count(), mlir.make_ir_context
+        numbers, make, context = count(), mlir.make_ir_context, mlir.ir.Context
         shared = lru_cache(maxsize=1)(lambda _: make())
-        mlir.make_ir_context = lambda: shared(next(contexts) // LOWERED)
+
+        def make_context() -> Any:
+            # a program that the lowering of another one needs must not stand in that
+            return make() if context.current else shared(next(numbers) // LOWERED)
+
+        mlir.make_ir_context = make_context
 
 
 LOWERED = 200  # a context holds the constants of all its programs
