@@ -88,7 +88,8 @@ def day(seed: int, hours: int = HOURS, period: float = HOUR) -> Hours:
     carries = float(one.replica.rate_within(limits))
     rates = np.asarray(traffic.rates)
     traffic = traffic.with_(rates=rates / rates.max() * carries * random.uniform(1.3, 3.5))
-    fleet = Fleet.of(traffic, (one,), limits, None, 1.0, 0.3, seed)
+    steps = fleet_replica.steps_of_traffic(traffic, seed)
+    fleet = Fleet.of(traffic, (one,), limits, None, 1.0, 0.3, steps)
     if policy in POLICIES[:2]:
         found = next(x for x in fleet.policies() if x.name == policy)
     else:

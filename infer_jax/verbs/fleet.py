@@ -112,6 +112,7 @@ def fleet(
     name = inputs.estimator_of_engine(estimator, engine) or inputs.BEST
     limits = fleet_replica.limits_of(seconds_of(ttft), seconds_of(tpot), goodput)
     found = read_traffic(traffic, period)
+    steps = fleet_replica.steps_of_traffic(found, seed)
     life = Lifecycle.of(start_delay=either(seconds_of(start_delay), START), departures=departures)
     gpus = inputs.rents_of(available, systems, "available")
     count = TRIED if len(setups) == 1 else FEW
@@ -123,7 +124,7 @@ def fleet(
     if replay:
         every = [[x for x in each if not obstacle(x.layout)] or each for each in every]
     fleets = [
-        Fleet.of(found, pools, limits, max_replicas, pue, grid, seed) for pools in product(*every)
+        Fleet.of(found, pools, limits, max_replicas, pue, grid, steps) for pools in product(*every)
     ]
     fleet = min(fleets, key=lambda x: x.usd_of_schedule)
     servers = [replayed_server(x, name, found) for x in fleet.pools if replay]

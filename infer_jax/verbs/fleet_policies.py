@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from infer_jax.arrivals import Traffic
 from infer_jax.compiling import once
@@ -40,7 +41,7 @@ from infer_jax.fleets.bill import DAY
 from infer_jax.results.numbers import quantity
 from infer_jax.results.problems import refuse
 from infer_jax.typed_jax import trees
-from infer_jax.verbs.fleet_replica import FleetReplica, steps_of_traffic
+from infer_jax.verbs.fleet_replica import FleetReplica
 
 R = TypeVar("R")
 LANES, ROUNDS = 32, 2  # parameters of an autoscaler that are tried at once, and how often
@@ -129,12 +130,12 @@ class Fleet:
     @classmethod
     def of(
         cls, traffic: Traffic, pools: Sequence[FleetReplica], limits: ServiceLimits,
-        most: float | None, pue: float, grid: float, seed: int,
+        most: float | None, pue: float, grid: float, steps: tuple[Array, Array],
     ) -> "Fleet":  # fmt: skip
-        """Of traffic, whose surges a ``seed`` draws; ``pue`` and ``grid`` (kg/kWh) of its power."""
+        """Of traffic, by ``steps_of_traffic``; ``pue`` and ``grid`` (kg/kWh) of its power."""
         dispersion = float(traffic.variability) + traffic.output_variation
         one, pue_, grid_, work = map(jnp.asarray, (1.0, pue, grid, dispersion))
-        first, steps = (pools[0].replica, pools[0].life), steps_of_traffic(traffic, seed)
+        first = pools[0].replica, pools[0].life
         given = Conditions(*first, limits, *steps, one, pue_, grid_, work)
         return cls(given, tuple(pools), np.asarray(traffic.rates), float(traffic.period), most)
 

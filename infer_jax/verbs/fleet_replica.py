@@ -160,6 +160,8 @@ def find_replica(
     life = life or Lifecycle.of()
     serving, arch = inputs.serving(name, setup), setup.model.architecture
     check_split(arch, layout)
+    if gpus < layout.chips:
+        raise refuse("available", gpus, f"at least the {layout.chips:g} GPUs of {layout}")
     rows, models = degrees([layout], np.zeros(POINTS, int)), (once(shape, arch), None)
     server = PlannedServer(serving, models, setup.hardware, traffic.workload(1.0), Deployment.of())
     # a dozen answers, for which code optimised a little wins its compilation back
@@ -187,8 +189,6 @@ def find_replica(
         if least > (limit := float(getattr(limits, field))):
             allowed = f"above {1e3 * least:.4g}ms, the {words[field]} of an idle replica"
             raise refuse(field, f"{1e3 * limit:.4g}ms", allowed)
-    if gpus < layout.chips:
-        raise refuse("available", gpus, f"at least the {layout.chips:g} GPUs of {layout}")
     if bandwidth is not None:
         weights = float(answers[0].memory["weights"][0]) * layout.chips
         life = life.with_(start_delay=life.start_delay + weights / (GIGA * bandwidth))
