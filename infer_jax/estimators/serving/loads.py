@@ -38,14 +38,15 @@ def admission_passes(ctx: Context) -> Array:
     return ctx.engine.ahead + (ctx.plan.polling - 1.0) / 2.0
 
 
-def balance_passes(ctx: Context, arrivals: Array, busy: Array) -> Array:
-    """Passes that a prompt waits for prompts of other attention groups (``balance_wait``).
+def balance_steps(ctx: Context, arrivals: Array, busy: Array) -> Array:
+    """Decode steps that a prompt waits for prompts of other attention groups (``balance_wait``).
 
-    ``arrivals``: of a group, a pass; ``busy``: chance that a group decodes. Where one does not, no
-    prompt waits.
+    ``arrivals``: of a group, a step, which is a pass of each stage of a pipeline; the wait is
+    counted in passes. ``busy``: chance that a group decodes. Where one does not, no prompt waits.
     """
-    groups = ctx.plan.attention_dp
-    return busy**groups * balance_wait(arrivals, groups, ctx.plan.balance_timeout)
+    groups, stages = ctx.plan.attention_dp, ctx.plan.pp
+    wait = balance_wait(arrivals / stages, groups, ctx.plan.balance_timeout)
+    return busy**groups * wait / stages
 
 
 def fetch(ctx: Context, work: ServingWorkload, cached: Array, prefill: Array) -> Array:
@@ -106,7 +107,7 @@ def closed_loop(ctx: Context, work: ServingWorkload) -> ServerEstimate:
     together = jnp.minimum(1.0 + prompt.prompts_met, prompt.prompt_tokens / fresh)
     # lengths that are equal end together, and so do the waits for each other's prompts
     period, busy = later / tokens, -jnp.expm1(-run / plan.attention_dp)
-    balanced = jnp.where(equal, 0.0, balance_passes(ctx, group / period, busy))
+    balanced = jnp.where(equal, 0.0, balance_steps(ctx, group / period, busy))
     decoding = jnp.maximum(group * prompt.decoding * period / (period + balanced), 1.0)
     cost = passes(ctx, decoding, isl + osl / 2.0, fresh, prefix, prompt.chunks, together * fresh)
     decode_time, joining = cost.decode.time, cost.joining.time
@@ -289,8 +290,9 @@ def open_ttft_terms(
 ) -> pass_terms.Terms:
     """Seconds until the first token by term; ``cached``: bytes on a chip of the cached prefix."""
     step, busy = loaded.following, decoding_chance(loaded)
-    # a busy server has queued passes before it sees an arrival
-    admission = busy * admission_passes(ctx) + balance_passes(ctx, loaded.rate * step, busy)
+    # a busy server has queued passes before it sees an arrival, of a pipeline of one stage each
+    admission = busy * admission_passes(ctx) / ctx.plan.pp
+    admission = admission + balance_steps(ctx, loaded.rate * step, busy)
     # the laws take steps that decode; a prompt's own has a factor of its own
     seconds = loaded.own / ctx.coefficients.decode_factor
     alone = cost.alone.scaled(jnp.minimum(seconds / cost.alone.time, 1.0))
@@ -299,8 +301,7 @@ def open_ttft_terms(
         "beside decodes": busy * (seconds - alone.time),
         "fetch": fetch(ctx, work, cached, cost.alone.time),
         **ctx.coefficients.arrival_terms(ctx.engine, ctx.plan),
-        # of a pipeline, passes of one stage each
-        "admission": admission * step / ctx.plan.pp,
+        "admission": admission * step,
     }
     own = {name: x * ctx.coefficients.first_factor for name, x in own.items()}
     own["admission"] = own["admission"] + loaded.step_wait

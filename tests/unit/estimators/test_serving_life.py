@@ -230,6 +230,17 @@ def test_an_idle_server_answers_as_soon_to_arrivals_as_to_one_in_flight():
     np.testing.assert_allclose(arriving.tpot, alone.tpot, rtol=1e-3)
 
 
+def test_prompts_wait_for_other_groups_in_passes_of_one_stage():
+    """Rare prompts half the timeout of 60 passes, of which a step of two stages has two."""
+    long = {"osl": 20_000.0, "batch": 80.0}
+    for work in (asked(**long), asked(**long, arrivals=Arrivals.of(rate=0.1))):
+        cases = [(work, plan(pp=pp, balance_timeout=wait)) for pp in (1, 2) for wait in (0.0, 60.0)]
+        life = served(cases, Serving.sglang_engine())
+        admission = np.reshape(life.prefill.terms["admission"], (2, 2))
+        steps = np.diff(admission, axis=1)[:, 0] / np.reshape(life.tpot, (2, 2))[:, 1]
+        np.testing.assert_allclose(steps, [30.0, 15.0], rtol=0.1)
+
+
 @pytest.mark.parametrize("pp", [1.0, 4.0])
 def test_a_closed_loop_is_that_of_the_laws_of_batching(x64, pp):
     """Two ways to one number: the estimator's mean over requests, and the law counted in steps."""
