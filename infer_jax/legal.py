@@ -41,7 +41,8 @@ class ExpertCut(NamedTuple):
 class Division(NamedTuple):
     """What ranks divide in one layer of a block; a part that the layer lacks is an empty tuple.
 
-    ``heads``: query heads and KV heads of the attention, one pair; ``projections``: its matrices
+    ``heads``: query heads that tensor ranks deal out and KV heads that they deal out or copy, one
+    pair; ``projections``: its matrices
     that tensor ranks cut; ``dense``: the feedforward that every token passes, or the shared
     experts; ``mixture``: the routed experts.
     """
@@ -144,7 +145,8 @@ def rules(arch: Architecture, plan: HasDegrees, work: Workload | None = None) ->
     """Every rule, the simplest first."""
     layers, degrees = divisions(arch), Degrees.of(plan)
     spread, cut = _dealt(layers, degrees), _cut(layers, degrees)
-    return [*_whole_numbers(plan), *spread, *cut, *_workload_rules(arch, plan, work)]
+    requests = [] if work is None else _workload_rules(arch, plan, work)
+    return [*_whole_numbers(plan), *spread, *cut, *requests]
 
 
 def _whole_numbers(plan: HasDegrees) -> Iterator[Rule]:
@@ -157,7 +159,7 @@ def _whole_numbers(plan: HasDegrees) -> Iterator[Rule]:
 
 def _dealt(layers: Sequence[Division], d: Degrees) -> Iterator[Rule]:
     """Heads, experts and layers over ranks."""
-    for query, cached in heads(layers):
+    for query, cached in (pair for layer in layers for pair in layer.heads):
         yield Rule("tp", d.tp, query % d.tp == 0, lambda q=query: _divisors(q, "query heads"))
         fits = (d.tp % cached == 0) | (cached % d.tp == 0)
         words = "that divide the {:g} KV heads, or are multiples of them"
@@ -225,10 +227,8 @@ def context(arch: Architecture, work: Workload) -> Rule:
     return Rule("isl", work.isl, work.isl + work.osl <= arch.max_positions, allowed)
 
 
-def _workload_rules(arch: Architecture, plan: HasDegrees, work: Workload | None) -> Iterator[Rule]:
+def _workload_rules(arch: Architecture, plan: HasDegrees, work: Workload) -> Iterator[Rule]:
     """Limits of the workload: cached prefix, longest context, batch."""
-    if work is None:
-        return
     fits = work.prefix <= work.isl
     yield Rule("prefix", work.prefix, fits, lambda: f"at most isl, {float(work.isl):.12g} tokens")
     yield context(arch, work)
@@ -237,11 +237,6 @@ def _workload_rules(arch: Architecture, plan: HasDegrees, work: Workload | None)
         words = "at least {:g}: a request in each attention group"
         fits = work.batch >= groups
         yield Rule("batch", work.batch, fits, lambda: words.format(float(groups)))
-
-
-def heads(layers: Sequence[Division]) -> list[tuple[Number, Number]]:
-    """Query heads that tensor parallelism deals out, and KV heads that it deals out or copies."""
-    return [pair for layer in layers for pair in layer.heads]
 
 
 def _divisors(count: Number, of: str) -> str:

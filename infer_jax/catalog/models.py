@@ -60,6 +60,7 @@ class Model:
         raise AttributeError(f"'Model' object has no attribute {name!r}")
 
 
+@cache
 def list_models() -> tuple[str, ...]:
     """The names of the bundled models.
 

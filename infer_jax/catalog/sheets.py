@@ -42,6 +42,7 @@ SUFFIXES: dict[str, dict[str, float]] = {
     "1": {"": 1.0},
 }  # fmt: skip
 
+_UNITS = {suffix: unit for unit, suffixes in SUFFIXES.items() for suffix in suffixes}
 _FACTORS = {suffix: factor for unit in SUFFIXES.values() for suffix, factor in unit.items()}
 ABSENT = ("host", "power", "price")  # parts and fields that may be 0: absent, unknown or free
 UNIT_BOUNDS = {
@@ -97,15 +98,6 @@ def split_unit(key: str, factors: Mapping[str, float] = _FACTORS) -> tuple[str, 
             # "x_per_s" is some rate whose unit is not above, not a time called "x_per"
             return None if words[start - 1] == "per" else ("_".join(words[:start]), factor)
     return key, 1.0
-
-
-def unit_of(suffix: str) -> str:
-    """The SI unit of a suffix; "1" of none.
-
-    >>> unit_of("us"), unit_of("gb_per_s"), unit_of("")
-    ('s', 'bytes/s', '1')
-    """
-    return next(unit for unit, suffixes in SUFFIXES.items() if suffix in suffixes)
 
 
 def bounds_broken(field: str, unit: str, value: float, factor: float, fitted: bool) -> str:
@@ -244,7 +236,7 @@ class Sheet:
                 rates = ", ".join(suffix for suffix in every if "_per_" in suffix)
                 raise self.error(at, "in an unknown unit", f"names ending in {rates}")
             name, factor = parts
-            unit = unit_of(key[len(name) :].removeprefix("_"))
+            unit = _UNITS[key[len(name) :].removeprefix("_")]
             self._enter(at, f"{table}.{name}", entry, unit, factor)
 
     def _enter(

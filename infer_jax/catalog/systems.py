@@ -11,6 +11,7 @@ import os
 import re
 import typing
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -109,6 +110,7 @@ class System:
         return {n: (table[a], table[b]) for n, (a, b) in ends.items() if {a, b} <= set(table)}
 
 
+@cache
 def profiles_folder() -> Path:
     """The folder of shipped profiles: in the package (a wheel) or beside it (a checkout).
 
@@ -122,6 +124,7 @@ def profiles_folder() -> Path:
     raise InputError(str(package), "hw_profiles", "missing", "an installation with its profiles")
 
 
+@cache
 def list_systems() -> tuple[str, ...]:
     """The names of all shipped profiles, sorted."""
     return tuple(sorted(path.stem for path in profiles_folder().glob("*.toml")))

@@ -15,7 +15,7 @@ from infer_jax.cli.table import VERBS, Verb, function_of
 from infer_jax.errors import InputError, MissingOptionError
 from infer_jax.results import Result
 from infer_jax.results.problems import from_command
-from infer_jax.verbs.option import Option, option_of, type_of
+from infer_jax.verbs.option import Option, option_of, type_and_kind
 
 JSON = Option("Print one JSON object and nothing else.", flags=("--json",))
 QUIET = Option("The answer alone: no progress, no notes below it.", flags=("--quiet", "-q"))
@@ -84,7 +84,7 @@ def _parameters(verb: Callable[..., object], row: Verb) -> Iterator[tuple[str, P
     for name, parameter in own.items():
         if option := option_of(parameter.annotation):
             option = replace(option, help=option.help or helps[name])
-            type_ = type_of(parameter.annotation)
+            type_, _ = type_and_kind(parameter.annotation)
             yield name, _parameter(name, type_, option, parameter.default)
     added: dict[str, tuple[object, Option, object]] = {}
     if row.picture:

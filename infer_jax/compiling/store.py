@@ -121,7 +121,12 @@ def key(program: object) -> str:
     """The name of a program: of its description, and of all that its machine code depends on."""
     with _environment_lock:  # threads that begin together read the sources once
         environment = _environment()
-    text = json.dumps([program, _settings(), *environment], sort_keys=True)
+    # settings of JAX, which tracing and compiling read, and flags of XLA
+    other = ("jax_compilation_cache", "jax_persistent_cache", "jax_logging", "jax_platforms")
+    settings = {name: repr(x) for name, x in CONFIG.values.items() if not name.startswith(other)}
+    settings["x64"] = repr(CONFIG.jax_enable_x64)  # of this thread
+    settings["flags"] = os.environ.get("XLA_FLAGS", "")
+    text = json.dumps([program, settings, *environment], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -192,14 +197,6 @@ def prune(directory: Path) -> None:
 
 def _digest(name: str, answer: object, program: bytes) -> str:
     return hashlib.sha256(json.dumps([name, answer]).encode() + program).hexdigest()
-
-
-def _settings() -> dict[str, str]:
-    """The settings of JAX, which tracing and compiling read, and the flags of XLA."""
-    other = ("jax_compilation_cache", "jax_persistent_cache", "jax_logging", "jax_platforms")
-    settings = {name: repr(x) for name, x in CONFIG.values.items() if not name.startswith(other)}
-    x64 = repr(CONFIG.jax_enable_x64)  # of this thread
-    return {**settings, "x64": x64, "flags": os.environ.get("XLA_FLAGS", "")}
 
 
 @cache

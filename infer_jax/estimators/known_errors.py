@@ -139,7 +139,7 @@ def trust(
     engines = {} if changed else serving_measured().rows.get(system.name, {})
     rows, errors = engines.get(engine, 0), serving_errors().get((system.name, engine))
     trusted = Trust(name, system.name, head, engine, rows, age_deviation=estimator.age_deviation)
-    if source := _unchecked_source(engine, system, bool(engines)):
+    if not rows and (source := _unchecked_source(engine, system, bool(engines))):
         return trusted._replace(says=f"{head}{source}, whose errors are not known.")
     measured = serving_measured()
     new_model = model not in measured.own.get(system.name, measured.models)
@@ -222,6 +222,15 @@ def measured_within(
     """``Trust.within`` of plans on one system, or on two: of the one that less is known of."""
     found = [trust.within(load, lengths, pools=pools, gaps=gaps, layout=layout) for trust in trusts]
     return functools.reduce(_widest, found)
+
+
+def measured_intervals(within: Within, times: Mapping[str, float]) -> dict[str, list[float]]:
+    """What 80 % of measured servers are in, ms, by name; ``times``: predicted, by output, s."""
+    return {
+        f"{name}_interval80_ms": [1e3 * time * end for end in within[name][80]]
+        for name, time in times.items()
+        if name in within
+    }
 
 
 def gap_share(terms: Mapping[str, SupportsFloat]) -> float:

@@ -5,6 +5,7 @@ of every plan at every draw of the coefficients, in one program.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import NamedTuple
 
@@ -15,17 +16,18 @@ from jax import Array
 from jaxtyping import Float
 
 from infer_jax.catalog.measured_points import latency
+from infer_jax.catalog.published import Within
 from infer_jax.compiling import SOME, once
-from infer_jax.estimators import Estimate, Trust, measured_within
+from infer_jax.estimators import Estimate
 from infer_jax.estimators.disaggregated import Disaggregated
 from infer_jax.estimators.estimate import decode_context
-from infer_jax.estimators.known_errors import NAMES
+from infer_jax.estimators.known_errors import NAMES, measured_intervals
 from infer_jax.estimators.serving import Serving
 from infer_jax.physics.chance import FAR, Spread, chance, limit_score, score, shared_and_own
 from infer_jax.planning.choice import USUAL_TTFT, Choice, PlanSpace, Requirements
 from infer_jax.planning.instances import PlannedServer, planned_server
 from infer_jax.planning.pool_pairs import Copies, PairDegrees, deployed_pools, joined_pools
-from infer_jax.specs import Architecture, Arrivals, ForwardPass, Hardware, Workload, outputs
+from infer_jax.specs import Architecture, Arrivals, ForwardPass, Hardware, outputs
 from infer_jax.typed_jax import trees
 
 # plans of one evaluation, so that one program serves any number of them; fewer, and fewer draws,
@@ -36,47 +38,10 @@ TIMED = {
 }  # fmt: skip
 
 
-def intervals(
-    trusts: Sequence[Trust],
-    times: Mapping[str, float],
-    load: float,
-    lengths: tuple[float, float],
-    *,
-    pools: bool = False,
-    gaps: float = 0.0,
-    layout: object = None,
-) -> Mapping[str, Sequence[float]]:
-    """What 80 % of measured servers are in, ms, by name; ``times``: by output, s.
-
-    ``load``: requests in flight of an instance; ``lengths``: tokens of prompt and output;
-    ``gaps``: share of a token's time that grows with the age of the software; ``layout``: of an
-    instance, None where ``trusts`` are of it. None where errors are not known: of estimators of
-    ideal servers, and where numbers were changed.
-    """
-    if not all(trust.known for trust in trusts):
-        return {}
-    within = measured_within(trusts, load, lengths, pools=pools, gaps=gaps, layout=layout)
-    return {
-        f"{name}_interval80_ms": [1e3 * time * end for end in within[name][80]]
-        for name, time in times.items()
-        if name in within
-    }
-
-
-def intervals_of(
-    estimate: Estimate,
-    trust: Trust,
-    load: float,
-    work: Workload,
-    *,
-    gaps: float,
-    pools: bool = False,
-    layout: object = None,
-) -> Mapping[str, Sequence[float]]:
-    """``intervals`` of the times of an estimate of a server."""
-    times = {x.name: float(getattr(estimate, x.name)) for x in outputs(estimate) if x.banded}
-    lengths = float(work.isl), float(work.osl)
-    return intervals([trust], times, load, lengths, pools=pools, gaps=gaps, layout=layout)
+def intervals_of(estimate: Estimate, within: Within) -> Mapping[str, Sequence[float]]:
+    """What 80 % of measured servers are in, ms, by name, of the times of an estimate."""
+    times = {x.name: float(getattr(estimate, x.name)) for x in outputs(type(estimate)) if x.banded}
+    return measured_intervals(within, times)
 
 
 def band_ends(choice: Choice, *, arriving: bool = False) -> dict[str, tuple[float, float]]:
@@ -107,17 +72,13 @@ def band_ends(choice: Choice, *, arriving: bool = False) -> dict[str, tuple[floa
     }
 
 
-def odds(choice: Choice, limits: Requirements, *, usual: bool) -> tuple[float | None, float]:
-    """The probability that a plan's limits hold, and the factor on its dollars it is ranked by.
+def with_odds(choice: Choice, limits: Requirements, *, usual: bool) -> Choice:
+    """A plan with the probability that its limits hold, and the factor that ranks its dollars.
 
     ``usual``: its TTFT is limited to the usual one. A plan of a kind that was never measured on the
     system is ranked by its dollars at the slow end of its band, which holds 80 % of measured runs.
     """
-    lengths, pools = (choice.isl, choice.osl), len(choice.pools) > 1
-    layout = choice.pools[0].layout
-    within = measured_within(
-        choice.trusts, choice.batch, lengths, pools=pools, gaps=choice.gaps, layout=layout
-    )
+    within = choice.within
     ttft = min(limits.ttft, USUAL_TTFT) if usual else limits.ttft
     # of the percentiles that are limited, the one that is nearest to its limit
     tails = ((limits.p95_ttft, choice.p95_ttft), (limits.p99_ttft, choice.p99_ttft))
@@ -129,7 +90,7 @@ def odds(choice: Choice, limits: Requirements, *, usual: bool) -> tuple[float | 
         numbers = [np.float64(x) for x in (*seconds, *times, choice.spare)]
         holds = float(once(probability, *numbers, spreads)) if not choice.excess else 0.0
     slow = max(within["tpot"][80][1], 1.0) if unmeasured_reason(choice) else 1.0
-    return holds, slow
+    return replace(choice, holds=holds, slow=slow)
 
 
 def probability(
@@ -149,7 +110,7 @@ def probability(
 
 def unmeasured_reason(choice: Choice) -> str:
     """Why no measured run is of a plan's kind, in words; "" where some are."""
-    if choice.mode == "disaggregated":
+    if len(choice.pools) > 1:
         return "no two pools of this system were fitted"
     trust = choice.trusts[0]
     if trust.rows or trust.calibrated:

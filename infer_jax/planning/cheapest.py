@@ -33,27 +33,20 @@ from infer_jax.planning.pools import pool_plans
 from infer_jax.planning.pricing import PricedTable, choices, first_of_each, priced, worst_of
 from infer_jax.results import option
 
+Legal = list[list[Layout]]  # of an instance on each system
+Find = Callable[[PlanSpace, Legal, InstanceTable], PlanCandidates]
 
-def search(space: PlanSpace) -> PlanCandidates:
+
+def search(space: PlanSpace, find: Find | None = None) -> PlanCandidates:
     """The cheapest plans on one system, or on one that prefills and one that decodes.
 
     Instances of one kind are tried at every batch. With ``usual_ttft`` of the requirements, plans
-    are kept within ``USUAL_TTFT`` if any is.
+    are kept within ``USUAL_TTFT`` if any is. ``find``: in place of the search by predicted times.
 
     Raises:
         InputError: no layout that an engine runs.
     """
-    return _usual_first(space, _plans_within)
-
-
-Legal = list[list[Layout]]  # of an instance on each system
-
-
-def _usual_first(
-    space: PlanSpace, find: Callable[[PlanSpace, Legal, InstanceTable], PlanCandidates]
-) -> PlanCandidates:
-    """Plans within the usual TTFT where no limit of it is given and any keeps it; else all."""
-    legal, limits = legal_layouts(space), space.requirements
+    legal, limits, find = legal_layouts(space), space.requirements, find or plans_within
     instances = InstanceTable(space, legal[0])
     if limits.usual_ttft and not limits.ttft < float("inf"):
         usual = space._replace(requirements=replace(limits, ttft=USUAL_TTFT))
@@ -63,8 +56,8 @@ def _usual_first(
     return find(space, legal, instances)
 
 
-def _plans_within(space: PlanSpace, legal: Legal, instances: InstanceTable) -> PlanCandidates:
-    """Plans within the limits."""
+def plans_within(space: PlanSpace, legal: Legal, instances: InstanceTable) -> PlanCandidates:
+    """The cheapest plans within the limits by predicted times."""
     candidates, pair = PlanCandidates([], [], 0), None
     # programs of one mode compile while those of the other are traced
     with ThreadPoolExecutor() as executor:
@@ -129,7 +122,7 @@ def confident_plans(space: PlanSpace, posterior: Posterior, confidence: float) -
     def find(space: PlanSpace, legal: Legal, instances: InstanceTable) -> PlanCandidates:
         return _Search(space, legal, instances, posterior, confidence).answer()
 
-    return _usual_first(space, find)
+    return search(space, find)
 
 
 def tighten_limits(

@@ -3,11 +3,14 @@
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from infer_jax.estimators import Trust
+from infer_jax.catalog.published import Within
+from infer_jax.estimators import Trust, measured_within
+from infer_jax.estimators.known_errors import measured_intervals
 from infer_jax.estimators.serving import Deployment, Serving
 from infer_jax.physics.pareto import frontier_rows
 from infer_jax.planning.layout import Column, Layout
@@ -183,25 +186,27 @@ class Replay(NamedTuple):
 class Choice:
     """One plan with its latencies, throughput and cost.
 
-    ``pools``: its instances, of one kind or a pool that prefills and one that decodes;
-    ``throughput``: output tokens per second and chip; ``outputs``: the outputs of its estimate that
-    plans show, in their declared units, NaN where one needs an unknown power; ``binds``: the
-    longest term of a token; ``gaps``: the share of its time that launch gaps and the host take;
-    ``memory``: bytes of a chip, needed and available; ``tiers``: the same of host and disk;
-    ``p95_ttft``, ``p99_ttft``: percentiles of TTFT, None where not known, or not asked for;
-    ``excess``: by limit, the share by which it is exceeded, empty where all are met; ``spare``: the
-    request rate that it carries over the one that arrives; ``blended``: USD per million tokens, in
-    and out, where they are not its rent over its requests.
+    ``pools``: its instances, of one kind or a pool that prefills and one that decodes; ``ttft``,
+    ``tpot``: seconds to the first token, and per token after it; ``throughput``: output tokens per
+    second and chip; ``outputs``: the other outputs of its estimate that plans show, in their
+    declared units, NaN where one needs an unknown power; ``binds``: the longest term of a token;
+    ``gaps``: the share of its time that launch gaps and the host take; ``memory``: bytes of a chip,
+    needed and available; ``tiers``: the same of host and disk; ``p95_ttft``, ``p99_ttft``:
+    percentiles of TTFT, None where not known, or not asked for; ``excess``: by limit, the share by
+    which it is exceeded, empty where all are met; ``spare``: the request rate that it carries over
+    the one that arrives; ``blended``: USD per million tokens, in and out, where they are not its
+    rent over its requests.
 
     A verb adds ``label`` and ``formats``: the search that it is of, and the model's formats;
-    ``trusts``: the known errors on its one or two systems; ``intervals``: what 80 % of measured
-    servers are in, ms, by name; ``holds``: the probability that all limits hold; ``obstacle``: why
-    no command of the engine starts it, "" where one does; ``slow``: a factor on its dollars by
-    which it is ranked; ``replay``: its replay, if any.
+    ``trusts``: the known errors on its one or two systems; ``holds``: the probability that all
+    limits hold; ``obstacle``: why no command of the engine starts it, "" where one does; ``slow``:
+    a factor on its dollars by which it is ranked; ``replay``: its replay, if any.
     """
 
     system: str
     pools: tuple[PlanPool, ...]
+    ttft: float
+    tpot: float
     requests_per_s: float
     throughput: float
     usd_per_hour: float
@@ -220,7 +225,6 @@ class Choice:
     label: str = ""
     formats: str = ""
     trusts: Sequence[Trust] = field(default=(), compare=False)
-    intervals: Mapping[str, Sequence[float]] = field(default_factory=dict[str, Sequence[float]])
     holds: float | None = None
     obstacle: str = ""
     slow: float = 1.0
@@ -273,16 +277,6 @@ class Choice:
         return float(sum(pool.copies * pool.layout.chips for pool in self.pools))
 
     @property
-    def ttft(self) -> float:
-        """Seconds to the first token."""
-        return self.value("ttft")
-
-    @property
-    def tpot(self) -> float:
-        """Seconds per output token after the first."""
-        return self.value("tpot")
-
-    @property
     def engine(self) -> str:
         """The engine that its numbers are of."""
         return self.trusts[0].engine or "vllm"
@@ -293,14 +287,27 @@ class Choice:
         lenders = dict.fromkeys(trust.borrowed_from for trust in self.trusts)
         return " and ".join(name for name in lenders if name) or None
 
+    @cached_property
+    def within(self) -> Within:
+        """Factors of its times between which shares of measured servers are, by output."""
+        lengths, layout = (self.isl, self.osl), self.pools[0].layout
+        pools, gaps = len(self.pools) > 1, self.gaps
+        return measured_within(
+            self.trusts, self.batch, lengths, pools=pools, gaps=gaps, layout=layout
+        )
+
+    @property
+    def intervals(self) -> Mapping[str, Sequence[float]]:
+        """What 80 % of measured servers are in, ms, by name; none where errors are not known."""
+        if not (self.trusts and all(trust.known for trust in self.trusts)):
+            return {}
+        others = {x.name: value for x, value in self.outputs.items() if x.banded}
+        return measured_intervals(self.within, {"ttft": self.ttft, "tpot": self.tpot, **others})
+
     @property
     def calibrated_intervals(self) -> Mapping[str, Sequence[float]]:
         """``intervals`` by the calibration of the profile; none where there is no calibration."""
         return self.intervals if len(self.pools) == 1 and self.trusts[0].calibrated else {}
-
-    def value(self, name: str) -> float:
-        """The output of that name, in the unit that it declares."""
-        return next(x for output, x in self.outputs.items() if output.name == name)
 
     def printed(self, name: str) -> float | None:
         """The output of that name in the unit that is printed; None where it is not known."""

@@ -9,7 +9,7 @@ from infer_jax.specs import UNBOUNDED, Output
 ENERGIES = ("blended_energy", "input_energy", "energy")
 COSTS = ("input_cost", "cost")
 REPLAYED = ("ttft", "p95_ttft", "p99_ttft", "tpot", "p99_tpot")
-PLACED = {"ttft", "tpot", "running", *COSTS, *ENERGIES}  # with a field of their own, or none
+PLACED = {"running", *COSTS, *ENERGIES}  # with a field of their own, or none
 
 
 def other_outputs(c: Choice) -> list[Output]:
@@ -48,10 +48,10 @@ def plan_fields(
         "degrees": degrees_fields(c.degrees),
         "gpus": c.chips,
         "concurrency_per_replica": c.batch,
-        **own("ttft"),
+        "ttft_ms": 1e3 * c.ttft,
         "p95_ttft_ms": None if c.p95_ttft is None else 1e3 * c.p95_ttft,
         "p99_ttft_ms": None if c.p99_ttft is None else 1e3 * c.p99_ttft,
-        **own("tpot"),
+        "tpot_ms": 1e3 * c.tpot,
         "requests_per_s": c.requests_per_s,
         "throughput_per_gpu_tokens_per_s": c.throughput,
         f"blended_cost_per_mtok_{unit}": c.usd_per_mtok,

@@ -59,12 +59,8 @@ def degrees(legal: Sequence[Layout], index: Positions) -> dict[str, Column]:
 def by_rows(program: Callable[..., Answer], fixed: Sequence[object], *rows: object) -> Answer:
     """The outputs of a program for ``rows``, padded to a power of two to save compilations."""
     count = len(jax.tree.leaves(rows)[0])
-    missing = 2 ** (count - 1).bit_length() - count
-
-    def padded(x: Column) -> Column:
-        return np.concatenate([x, np.repeat(x[-1:], missing, axis=0)])
-
-    return trees.take(once(program, *fixed, *jax.tree.map(padded, rows)), slice(count))
+    padded = np.minimum(np.arange(1 << (count - 1).bit_length()), count - 1)  # by the last row
+    return trees.take(once(program, *fixed, *trees.take(rows, padded)), slice(count))
 
 
 class PlannedServer(NamedTuple):
@@ -133,30 +129,20 @@ class InstanceTable:
     legal: list[Layout]
 
     def within(self, limits: Requirements, count: int) -> LayoutEstimates:
-        """Rows among which are the ``count`` cheapest plans within limits.
-
-        Every layout at every batch, or with the replicas that share the load or keep the limits.
-        """
-        if self.space.requirements.rate is not None:
-            return self._open_loop.table(limits, count)
-        return self._every_batch
+        """Rows among which are the ``count`` cheapest plans within limits."""
+        rows = self._rows
+        return rows.table(limits, count) if isinstance(rows, OpenLoop) else rows
 
     @cached_property
-    def layouts(self) -> list[Layout]:
-        """The layouts that can be started."""
+    def _rows(self) -> "LayoutEstimates | OpenLoop":
+        """Every layout that can be started at every batch, or with its share of the arrivals."""
         extras = product(self.space.chunks, self.space.drafts)
         varied = [
             x._replace(chunk=chunk, drafts=drafts) for chunk, drafts in extras for x in self.legal
         ]
-        return self.space.sides[0].startable(varied)
-
-    @cached_property
-    def _every_batch(self) -> LayoutEstimates:
-        return table(self.space, self.layouts)
-
-    @cached_property
-    def _open_loop(self) -> "OpenLoop":
-        return OpenLoop(self.space, self.layouts)
+        layouts = self.space.sides[0].startable(varied)
+        closed = self.space.requirements.rate is None
+        return table(self.space, layouts) if closed else OpenLoop(self.space, layouts)
 
 
 def table(space: PlanSpace, legal: Sequence[Layout]) -> LayoutEstimates:

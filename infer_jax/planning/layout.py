@@ -5,10 +5,10 @@ machine with another and crosses the slower network inside a tensor-parallel gro
 """
 
 import re
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 
 from infer_jax import legal
 from infer_jax.specs import UNBOUNDED, Architecture, Hardware, Hierarchy, layout_label
@@ -24,7 +24,6 @@ SLICE = 1024
 MAX_GPUS = 1e6  # GPUs of a machine that a profile may give
 LARGEST = 64.0  # chips of one instance that are tried where no total is given
 DEGREE = re.compile(r"(tp|dp|ep|pp|chunk|drafts) *(\d[\d.e+]*)(?= |$)", re.IGNORECASE)
-Chips = TypeVar("Chips", float, Shaped[np.ndarray, " rows"])
 Column = Float[np.ndarray, " rows"]
 
 
@@ -100,7 +99,7 @@ def layouts(
     """
     divided = legal.divisions(arch)
     mixture = any(layer.mixture for layer in divided)
-    queries = np.gcd.reduce([int(query) for query, _ in legal.heads(divided)] or [1])
+    queries = np.gcd.reduce([int(query) for row in divided for query, _ in row.heads] or [1])
     layers = int(sum(float(layer.count) for layer in divided))
     candidates: list[tuple[int, int, int, int]] = []
     for tp in _divisors(int(queries), chips):
@@ -113,7 +112,8 @@ def layouts(
             for ep in _divisors(ranks, ranks) if mixture else (1,):
                 candidates += [(tp, groups, ep, pp) for pp in stages]
     columns = Layout(*np.asarray(candidates, np.float64).reshape(-1, 4).T)  # pyright: ignore[reportArgumentType]
-    fits = legal.holds(arch, columns) & fills_machines(columns.chips, size)
+    fills = (size % columns.chips == 0) | (columns.chips % size == 0)  # as ``machine_rule`` says
+    fits = legal.holds(arch, columns) & fills
     runs = np.broadcast_to(fits, len(candidates))
     return [Layout(*row) for row, fit in zip(candidates, runs, strict=True) if fit]
 
@@ -168,17 +168,8 @@ def machine(hardware: Hardware, title: str) -> tuple[int, str]:
     return (TRAY if "NVL72" in title else int(min(max(network.domain, 1.0), MAX_GPUS))), maker
 
 
-def fills_machines(chips: Chips, size: int) -> bool | Shaped[np.ndarray, " rows"]:
-    """Whether instances of ``chips`` divide a machine of ``size``, or are whole machines.
-
-    >>> [n for n in range(1, 25) if fills_machines(n, 8)]
-    [1, 2, 4, 8, 16, 24]
-    """
-    return (size % chips == 0) | (chips % size == 0)
-
-
 def machine_rule(size: int) -> str:
-    """``fills_machines`` in words."""
+    """Which instances ``layouts`` keeps on machines of ``size``, in words."""
     if size == SLICE:
         return "an instance's chips are a power of two, as slices are"
     return f"an instance's GPUs divide a machine of {size}, or are whole machines"

@@ -54,8 +54,8 @@ class PricedTable(NamedTuple):
     """Every row of a table as a plan of a system: as many replicas as are needed or fit.
 
     ``carried``: requests/s; ``cost``: rent per request; ``excess``: by limit, the share by which
-    each row exceeds it, 0 or less where it does not; ``order``: within the limits, cheapest first.
-    Rows that exceed limits come after those that do not, by how much they do.
+    each row exceeds it, 0 or less where it does not; ``order``: the cheapest first, and after the
+    rows within all limits those that exceed some, by how much they do; ``within``: the former.
     """
 
     table: LayoutEstimates
@@ -64,16 +64,13 @@ class PricedTable(NamedTuple):
     cost: Column
     excess: Mapping[str, Column]
     order: Positions
-
-    @property
-    def within(self) -> Positions:
-        """The rows within the limits, cheapest first."""
-        return self.order[worst_of(self.excess)[self.order] <= 0.0]
+    within: Positions
 
     def choice(self, i: int) -> Choice:
         """Row ``i`` as a plan."""
         table, estimates, replicas = self.table, self.table.estimates, float(self.replicas[i])
         limits = estimates.decode.limits
+        tiers = {x: limits[f"{x} memory"] for x in ("host", "disk") if f"{x} memory" in limits}
         chips, requests = replicas * float(table.chips[i]), float(self.carried[i])
         isl, osl = table.lengths
         return Choice(
@@ -84,11 +81,7 @@ class PricedTable(NamedTuple):
             usd_per_hour=chips * float(table.side.hardware.price),
             isl=isl,
             osl=osl,
-            tiers={
-                name: _sizes(limits[f"{name} memory"], i)
-                for name in ("host", "disk")
-                if f"{name} memory" in limits
-            },
+            tiers={x: (float(y.need[i]), float(y.capacity[i])) for x, y in tiers.items()},
             **{
                 f"{name}_ttft": float(estimates.percentiles[name][i])
                 for name in ("p95", "p99")
@@ -116,8 +109,10 @@ def priced(table: LayoutEstimates, limits: Requirements) -> PricedTable:
         excess["requests/s"] = limits.rate / np.maximum(requests, 1e-300) * ROUNDING - 1.0
     # by rent per token at full load; ties by speed, then the layout that engines use by default
     unusual = np.array([layout.unusual for layout in table.layouts])[table.layout]
-    keys = (np.asarray(x, np.float32) for x in (estimates.tpot, cost, worst_of(excess)))
-    return PricedTable(table, replicas, carried, cost, excess, np.lexsort((unusual, *keys)))
+    worst = worst_of(excess)
+    order = np.lexsort((unusual, *(np.float32(x) for x in (estimates.tpot, cost, worst))))
+    within = order[worst[order] <= 0.0]
+    return PricedTable(table, replicas, carried, cost, excess, order, within)
 
 
 def choices(
@@ -181,23 +176,22 @@ def plan_outputs(
 ) -> dict[str, Any]:
     """What a ``Choice`` has of one row of an estimate: outputs, with ``more``, exceeded limits."""
     terms = {name: float(term[row]) for name, term in estimate.decode.terms.items()}
-    values = {x: float(getattr(estimate, x.name)[row]) for x in outputs(estimate, view="plan")}
-    spare, arrivals = float("inf"), estimate.decode.limits.get("arrivals")
+    columns = {x: getattr(estimate, x.name) for x in outputs(type(estimate), view="plan")}
+    others = {x: float(v[row]) for x, v in columns.items() if x.name not in ("ttft", "tpot")}
+    limits = estimate.decode.limits
+    memory, spare, arrivals = limits["memory"], float("inf"), limits.get("arrivals")
     if arrivals is not None:  # capacity over load; infinite in a closed loop
         spare = float(arrivals.capacity[row] / max(float(arrivals.need[row]), 1e-300))
     return {
-        "outputs": {**values, **more},
+        "ttft": float(estimate.ttft[row]),
+        "tpot": float(estimate.tpot[row]),
+        "outputs": {**others, **more},
         "binds": max(terms, key=lambda name: terms[name]),
-        "memory": _sizes(estimate.decode.limits["memory"], row),
+        "memory": (float(memory.need[row]), float(memory.capacity[row])),
         "excess": {name: float(x[row]) for name, x in excess.items() if x[row] > 0.0},
         "spare": spare,
         "gaps": gap_share(terms),
     }
-
-
-def _sizes(limit: Limit, row: int) -> tuple[float, float]:
-    """Bytes needed and available."""
-    return float(limit.need[row]), float(limit.capacity[row])
 
 
 def first_of_each(table: LayoutEstimates, order: Iterable[int], count: int) -> list[int]:

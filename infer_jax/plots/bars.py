@@ -88,7 +88,7 @@ def time_panels(
     ``marks``: what was measured, ms, by output and label; ``limits``: seconds, by output.
     """
     panels: list[Panel] = []
-    for output in outputs(next(iter(estimates.values()))):
+    for output in outputs(type(next(iter(estimates.values())))):
         if (stage := PASSES.get(output.name)) is not None:
             phases: dict[str, Phase] = {k: getattr(x, stage) for k, x in estimates.items()}
             bars: dict[str, Numbers] = {

@@ -5,6 +5,7 @@ is a tuple of blocks, each a count of equal layers. Counts are floats, so every 
 a sweep axis and has a gradient.
 """
 
+from functools import partial
 from typing import Self
 
 import numpy as np
@@ -56,9 +57,7 @@ class Format(Spec):
     )
 
 
-def bf16() -> Format:
-    """Two bytes per element, 16-bit matmul."""
-    return Format.of(bytes=2.0, bits=16.0)
+bf16 = partial(Format.of, bytes=2.0, bits=16.0)
 
 
 @spec

@@ -6,6 +6,7 @@ and comparisons read that declaration through ``outputs``; none of them lists ou
 """
 
 import dataclasses
+from functools import cache
 from typing import TYPE_CHECKING, SupportsFloat
 
 from jax import Array
@@ -104,8 +105,9 @@ def _spelt(unit: str) -> str:
     return unit.lower().replace("/", "_per_")
 
 
-def outputs(*estimates: "Data | type[Data]", view: str | None = None) -> list[Output]:
-    """The outputs that estimates, or classes of them, declare, times first; those of one table.
+@cache
+def outputs(*estimates: "type[Data]", view: str | None = None) -> tuple[Output, ...]:
+    """The outputs that classes of estimates declare, times first; those of one table.
 
     >>> from infer_jax.estimators import Estimate
     >>> [x.json_key for x in outputs(Estimate)][:2]
@@ -119,9 +121,9 @@ def outputs(*estimates: "Data | type[Data]", view: str | None = None) -> list[Ou
             said["title"] = declared.title or said["doc"]
             said["short"] = declared.short or said["title"]
             named.setdefault(field.name, dataclasses.replace(declared, name=field.name, **said))
-    return sorted(named.values(), key=lambda output: output.kind != "time")
+    return tuple(sorted(named.values(), key=lambda output: output.kind != "time"))
 
 
-def output(estimate: "Data | type[Data]", name: str) -> Output:
+def output(estimate: "type[Data]", name: str) -> Output:
     """The output of that name."""
     return next(x for x in outputs(estimate) if x.name == name)

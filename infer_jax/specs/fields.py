@@ -7,13 +7,13 @@ there is no second list of field names anywhere.
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from functools import partial
 from operator import attrgetter
 from typing import Any, ClassVar, Self, TypeVar, cast, dataclass_transform
 
 import jax
 import numpy as np
-from numpy.typing import NDArray
 
 from infer_jax.errors import InputError
 from infer_jax.specs.declared_outputs import Output
@@ -86,11 +86,7 @@ def fresh(tree: T) -> T:
     JAX keeps a NumPy constant as wide as the trace that closed over it first: what a caller closed
     over in 32 bits cannot be computed with in 64.
     """
-
-    def own(leaf: object) -> object:
-        return cast("NDArray[np.float64]", leaf).copy() if isinstance(leaf, np.ndarray) else leaf
-
-    return jax.tree.map(own, tree)
+    return jax.tree.map(copy, tree)
 
 
 def part(doc: str, *, default_factory: Callable[..., object] | None = None) -> Any:

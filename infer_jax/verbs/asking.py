@@ -11,7 +11,7 @@ from typing import ForwardRef, ParamSpec, TypeVar, get_args, get_origin
 from infer_jax.errors import InputError
 from infer_jax.results.numbers import is_truth
 from infer_jax.results.problems import by_command, refuse
-from infer_jax.verbs.option import SpreadTokens, Time, ValueKind, kind_of, type_of
+from infer_jax.verbs.option import SpreadTokens, Time, ValueKind, type_and_kind
 from infer_jax.verbs.texts import MissingUnitError
 
 P = ParamSpec("P")
@@ -35,8 +35,10 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
         with jax.enable_x64(True):
             try:
                 declared = signature(function)
-                _check_names(function.__name__, declared, len(args), options)
-                values = declared.bind(*args, **options).arguments
+                try:
+                    values = declared.bind(*args, **options).arguments
+                except TypeError:
+                    raise _unbound(function.__name__, declared, len(args), options) from None
                 read = {k: read_argument(declared.parameters[k], x) for k, x in values.items()}
                 return function(**read)  # pyright: ignore[reportCallIssue]
             except InputError as error:
@@ -48,23 +50,25 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
     return checked
 
 
-def _check_names(verb: str, declared: Signature, count: int, options: Mapping[str, object]) -> None:
-    """Raise InputError for an argument that is unknown, too many, given twice or missing."""
+def _unbound(
+    verb: str, declared: Signature, count: int, options: Mapping[str, object]
+) -> InputError:
+    """The error about an argument that is unknown, too many, given twice or missing."""
     parameters = declared.parameters
     first = [p.name for p in parameters.values() if p.kind is Parameter.POSITIONAL_OR_KEYWORD]
     for name in options:
         if name not in parameters:
             alike = get_close_matches(name, parameters, n=1, cutoff=0.5)
             closest = f"{alike[0]} is closest; " if alike else ""
-            raise InputError(verb, "keyword", name, f"{closest}one of {', '.join(parameters)}")
+            return InputError(verb, "keyword", name, f"{closest}one of {', '.join(parameters)}")
         if name in first[:count]:
-            raise InputError(verb, name, "given twice", "once, by place or by name")
+            return InputError(verb, name, "given twice", "once, by place or by name")
     if count > len(first):
         allowed = f"{', '.join(first)}; the others by name"
-        raise InputError(verb, "arguments", f"{count} without a name", allowed)
-    for name in (n for n, p in parameters.items() if p.default is Parameter.empty):
-        if name not in options and name not in first[:count]:
-            raise InputError(verb, name, "missing", f"{verb}({', '.join(first)}, ...)")
+        return InputError(verb, "arguments", f"{count} without a name", allowed)
+    needed = [n for n, p in parameters.items() if p.default is Parameter.empty]
+    missing = next(n for n in needed if n not in options and n not in first[:count])
+    return InputError(verb, missing, "missing", f"{verb}({', '.join(first)}, ...)")
 
 
 def read_argument(parameter: Parameter, value: object) -> object:
@@ -73,7 +77,7 @@ def read_argument(parameter: Parameter, value: object) -> object:
     Raises:
         InputError: a value that the argument cannot have.
     """
-    kind, own = kind_of(parameter.annotation), type_of(parameter.annotation)
+    own, kind = type_and_kind(parameter.annotation)
     kinds, name = set(get_args(own)) or {own}, parameter.name
     if value is None:
         if parameter.default is not None and NoneType not in kinds:

@@ -1,7 +1,7 @@
 """``set``: changes to numbers of the model, the hardware and the estimator."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -23,32 +23,25 @@ class Parts(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """Changes as texts such as ``hardware.chip.memory_bandwidth=8e12``, or ``...=*1.5``."""
+    """Changes as texts such as ``hardware.chip.memory_bandwidth=8e12``, or ``...=*1.5``.
+
+    ``numbers``: by path the new value, or a function of the old one.
+    """
 
     texts: tuple[str, ...] = ()
+    numbers: Mapping[str, float | Scaled] = {}
 
     @classmethod
-    def of(cls, texts: str | Sequence[str] | None, heads: Sequence[str] = HEADS) -> Self:
+    def of(cls, texts: str | Sequence[str], heads: Sequence[str] = HEADS) -> Self:
         """The changes of one call, whose paths must begin with one of ``heads``.
 
         Raises:
-            InputError: a path that begins otherwise, or a value that is no number.
+            InputError: a text that is not ``PATH=NUMBER`` or ``PATH=*FACTOR``, or a path that
+                begins otherwise.
         """
-        changes = cls((texts,) if isinstance(texts, str) else tuple(texts or ()))
-        for path in changes.values():
-            if path.partition(".")[0] not in heads:
-                allowed = ", ".join(f"{head}.*" for head in heads)
-                raise refuse("set", path, f"a path that begins as one of {allowed}")
-        return changes
-
-    def values(self, *heads: str) -> dict[str, float | Scaled]:
-        """New values, or functions of the old ones, of paths that begin with one of ``heads``.
-
-        Raises:
-            InputError: a text that is not ``PATH=NUMBER`` or ``PATH=*FACTOR``.
-        """
+        texts = (texts,) if isinstance(texts, str) else tuple(texts)
         new: dict[str, float | Scaled] = {}
-        for text in self.texts:
+        for text in texts:
             path, sign, value = (part.strip() for part in text.partition("="))
             match = re.fullmatch(r"\*?([-+.0-9eE]+)", value)
             try:
@@ -57,9 +50,16 @@ class Changes(NamedTuple):
                 number = np.nan
             if not np.isfinite(number):
                 raise refuse("set", text, "PATH=NUMBER, or PATH=*FACTOR")
-            if not heads or path.partition(".")[0] in heads:
-                new[path] = (lambda x, by=number: x * by) if value.startswith("*") else number
-        return new
+            new[path] = (lambda x, by=number: x * by) if value.startswith("*") else number
+        for path in new:
+            if path.partition(".")[0] not in heads:
+                allowed = ", ".join(f"{head}.*" for head in heads)
+                raise refuse("set", path, f"a path that begins as one of {allowed}")
+        return cls(texts, new)
+
+    def values(self, *heads: str) -> dict[str, float | Scaled]:
+        """``numbers`` of the paths that begin with one of ``heads``."""
+        return {path: x for path, x in self.numbers.items() if path.partition(".")[0] in heads}
 
     def changed(self, **parts: object) -> Parts:
         """The named parts with these changes.
@@ -68,14 +68,11 @@ class Changes(NamedTuple):
             InputError: a path that no number has, or a value out of its bounds, which for
                 hardware and coefficients are a profile's.
         """
-        new = self.values(*parts)
-        if not new:
-            return Parts(**parts)
         from infer_jax.catalog.sheets import sensible_changes
         from infer_jax.design.sensitivity import changed as with_changes
 
         before = Parts(**parts)
-        after = with_changes(before, new, option("set"))
+        after = with_changes(before, self.values(*parts), option("set"))
         for part in ("hardware", "estimator"):
             old, new = (leaves(getattr(x, part)) for x in (before, after))
             pairs = zip(old, new, strict=True)

@@ -8,8 +8,7 @@ from infer_jax.results import option
 from infer_jax.results.problems import exclude, forbid, refuse
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
-from infer_jax.verbs.option import Option
-from infer_jax.verbs.texts import unique_texts
+from infer_jax.verbs.option import Option, unique_texts
 
 
 @verb

@@ -120,7 +120,7 @@ class EstimatorsCompared(FigureResult):
         yield Rows("estimators", rows)
         labels = [*zip(self.labels, self.answers, strict=True)]
         heads = [_marked(label, answer.trust) for label, answer in labels]
-        compared = outputs(*(answer.estimate for answer in self.answers), view="compare")
+        compared = outputs(*(type(answer.estimate) for answer in self.answers), view="compare")
         columns = [*ANSWER, *map(Column, heads)]
         both = [_answers(x.estimate, x.setup) for x in self.answers]
         texts = {x.json_key: [x.title, x.printed_unit] for x in compared}
@@ -289,7 +289,7 @@ def _running_on(run: Run, estimate: Estimate, going: Estimate) -> Iterator[str]:
 
 def _answers(estimate: Estimate, setup: inputs.Setup) -> dict[str, Array | float | None]:
     """The outputs that are compared, by their names with units; no times when overloaded."""
-    compared, power = outputs(estimate, view="compare"), setup.hardware.power
+    compared, power = outputs(type(estimate), view="compare"), setup.hardware.power
     return {x.json_key: x.value(estimate, power) for x in compared if estimate.knows(x)}
 
 
@@ -298,7 +298,7 @@ def _predicted(estimate: Estimate, setup: inputs.Setup) -> dict[str, object]:
     return {
         "feasible": bool(estimate.feasible),
         "answers": {
-            **{x.json_key: None for x in outputs(estimate, view="compare")},
+            **{x.json_key: None for x in outputs(type(estimate), view="compare")},
             **_answers(estimate, setup),
         },
         **{f"{stage}_ms": _milliseconds(phase) for stage, phase in estimate.passes.items()},

@@ -87,10 +87,11 @@ class EstimateResult(pictures.EstimatorResult):
     @cached_property
     def intervals(self) -> Mapping[str, Sequence[float]]:
         """The range of 80 % of measured runs in ms, by output."""
-        if not isinstance(self.estimate, ServerEstimate):
+        if not (isinstance(self.estimate, ServerEstimate) and self.trust.known):
             return {}
         gaps, work = gap_share(self.estimate.decode.terms), self.requests.work
-        return bands.intervals_of(self.estimate, self.trust, self.batch, work, gaps=gaps)
+        within = self.trust.within(self.batch, (float(work.isl), float(work.osl)), gaps=gaps)
+        return bands.intervals_of(self.estimate, within)
 
     def sections(self) -> Iterator[Section]:
         """The configuration, its outputs, where the time goes, limits, notes."""
@@ -145,11 +146,11 @@ class EstimateResult(pictures.EstimatorResult):
 
     def _answers(self) -> list[Fact]:
         """Every output and, of those per chip, the sum over all chips; a table prints some."""
-        printed = outputs(self.estimate, view="estimate")
+        printed = outputs(type(self.estimate), view="estimate")
         absent = "-" if self.estimate.overloaded else None
         chips = self.estimate.chips * self.copies
         facts: list[Fact] = []
-        for x in outputs(self.estimate):
+        for x in outputs(type(self.estimate)):
             mark = self.trust.mark if x.kind in MARKED and not x.drawn else ""
             known = self.estimate.knows(x)
             value = x.value(self.estimate, self.setup.hardware.power) if known else None
@@ -205,7 +206,7 @@ class EstimateResult(pictures.EstimatorResult):
             if float(arriving.need / arriving.capacity) > NEAR:
                 own = [CROWDED.format(100.0 * NEAR), *own]
         levels = [f"{name} {number(1e3 * x)} ms" for name, x in estimate.percentiles.items()]
-        banded = (x for x in outputs(estimate) if f"{x.name}_interval80_ms" in self.intervals)
+        banded = (x for x in outputs(type(estimate)) if f"{x.name}_interval80_ms" in self.intervals)
         waits = RUNNING_ON.format(option("prompts")) if arriving is None else ""
         if self.prompts is not None:
             waits = BENCHMARK.format(self.prompts, self.batch * self.copies)

@@ -22,10 +22,9 @@ from infer_jax.results.numbers import size
 from infer_jax.results.problems import refuse
 from infer_jax.verbs import inputs
 from infer_jax.verbs.inputs import Setup
-from infer_jax.verbs.option import either
+from infer_jax.verbs.option import either, unique_texts
 from infer_jax.verbs.progress import busy
 from infer_jax.verbs.split import LayoutOptions, check_split
-from infer_jax.verbs.texts import unique_texts
 
 GIGA = 1e9
 UNLIMITED = 1e6  # s, of a TPOT without a limit

@@ -90,7 +90,7 @@ def setup(
         InputError: an unknown or unreadable model or system, an unknown format, a change of what
             is not there.
     """
-    changes = Changes.of(set, heads)
+    changes = Changes() if set is None else Changes.of(set, heads)
     system, model = system_of(hardware), model_of(config, quant, kv_dtype)
     machine, source = system.hardware, system.sources.get("price", "the profile")
     if isinstance(price, list | dict):  # as ``@verb`` read it
@@ -103,7 +103,7 @@ def setup(
             if isinstance(block.feedforward, Experts):
                 Experts.of(**vars(block.feedforward))  # which checks its numbers together
         model, machine = replace(model, architecture=parts.arch), parts.hardware
-        source = f"given by {option('set')}" if "hardware.price" in changes.values() else source
+        source = f"given by {option('set')}" if "hardware.price" in changes.numbers else source
     own = source == system.sources.get("price", "the profile")
     rent_class = system.rent_class if own else ""
     return Setup(model, system, machine, source, changes, engine_version, rent_class, quant)
@@ -205,21 +205,19 @@ def systems_of(
     hardware: HardwareLike | Sequence[HardwareLike], decoding: HardwareLike | None
 ) -> tuple[list[System], System | None]:
     """The systems to compare, each once and under a name of its own, and the one that decodes."""
-    several, known = as_list(hardware), dict[object, System]()
+    several, known, named = as_list(hardware), dict[object, System](), list[System]()
     if not several:
         raise refuse("hardware", "missing", "one system or more")
-
-    def read(like: HardwareLike) -> System:
+    for like in several if decoding is None else [*several, decoding]:
         key = str(like) if isinstance(like, str | os.PathLike) else id(like)
         if key not in known:
             system = system_of(like)
             alike = sum(one.name.partition(" (")[0] == system.name for one in known.values())
             name = f"{system.name} ({alike + 1})" if alike else system.name
             known[key] = replace(system, name=name)
-        return known[key]
-
-    systems = {system.name: system for system in map(read, several)}
-    return list(systems.values()), None if decoding is None else read(decoding)
+        named.append(known[key])
+    systems = {system.name: system for system in named[: len(several)]}
+    return list(systems.values()), None if decoding is None else named[-1]
 
 
 def named_system(name_of: str, name: str) -> System:
@@ -307,7 +305,7 @@ def estimator(name: str, setup: Setup) -> Estimator:
             raise refuse("engine_version", setup.engine_version, with_servers)
         age, _ = setup.software(fitted.engine_name)
         fitted = fitted if setup.system.bands() else fitted.with_(software_age=age)
-    return setup.changes.changed(estimator=fitted).estimator or fitted
+    return setup.changes.changed(estimator=fitted).estimator if setup.changes.texts else fitted
 
 
 def serving(name: str, setup: Setup) -> Serving:
@@ -324,7 +322,7 @@ def serving(name: str, setup: Setup) -> Serving:
 
 def trust(name: str, estimator: Estimator, setup: Setup, plan: Plan | None = None) -> Trust:
     """Known errors of the estimator of that name for this model and system, and one plan."""
-    altered = bool(setup.changes.values("hardware", "estimator"))
+    altered = any(path.startswith(("hardware.", "estimator.")) for path in setup.changes.numbers)
     own = bool(setup.system.bands()) and estimator.batches  # else no layout makes a difference
     layout = deployment(plan).label if plan is not None and own else ""
     model = setup.model

@@ -9,7 +9,7 @@ from infer_jax.verbs.asking import verb
 from infer_jax.verbs.option import SHARE, OneOf, Option, look_up, seconds_of
 from infer_jax.verbs.progress import busy
 
-COMPRESSIONS = OneOf(("none", "weights", "cache", "both"))
+COMPRESSIONS = OneOf(lambda: ("none", "weights", "cache", "both"))
 SCHEDULES = OneOf(look_up("estimators.offloading.plan", "SCHEDULES"))
 
 

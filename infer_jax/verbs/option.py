@@ -6,13 +6,12 @@ command line, the line of ``--help``, and the sentence about a wrong value.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from numbers import Real
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
-from infer_jax.results.numbers import is_truth
 from infer_jax.results.problems import by_command
 from infer_jax.verbs import texts
 from infer_jax.verbs.texts import MAX_NUMBER
@@ -152,23 +151,19 @@ class Rents(ValueKind):
 
 @dataclass(frozen=True)
 class OneOf(ValueKind):
-    """One of some names, which may be a function that looks them up."""
+    """One of some names, which a function looks up."""
 
-    names: Callable[[], tuple[str, ...]] | tuple[str, ...]
+    names: Callable[[], tuple[str, ...]]
 
     @property
     def allowed(self) -> str:
         """What is allowed, in words."""
-        return f"one of {', '.join(self._known)}"
-
-    @property
-    def _known(self) -> tuple[str, ...]:
-        return self.names() if callable(self.names) else self.names
+        return f"one of {', '.join(self.names())}"
 
     def check(self, value: object) -> object:
         """The name, if it is one of these."""
         name = value.lower() if isinstance(value, str) else ""
-        if name not in self._known:
+        if name not in self.names():
             raise ValueError(self.allowed)
         return name
 
@@ -253,21 +248,19 @@ def option_of(annotation: object) -> Option | None:
     return next((x for x in get_args(annotation)[1:] if isinstance(x, Option)), None)
 
 
-def kind_of(annotation: object) -> ValueKind | None:
-    """The kind of value that an annotation declares, by itself or of its option."""
-    declared = get_args(annotation)[1:] if get_origin(annotation) is Annotated else (None,)
-    return declared[0].kind if isinstance(declared[0], Option) else declared[0]
-
-
-def type_of(annotation: object) -> object:
-    """The type of an annotation, without what is declared of it."""
-    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+def type_and_kind(annotation: object) -> tuple[object, ValueKind | None]:
+    """The type of an annotation, and the kind of value that it declares, if any."""
+    if get_origin(annotation) is not Annotated:
+        return annotation, None
+    own, declared, *_ = get_args(annotation)
+    return own, declared.kind if isinstance(declared, Option) else declared
 
 
 def to_float(value: object) -> float:
     """A number as a float; NaN for anything else, such as a text or a bool."""
     single = isinstance(value, Real) or getattr(value, "ndim", None) == 0
-    if is_truth(value) or not single:
+    truth = isinstance(value, bool) or str(getattr(value, "dtype", "")) == "bool"
+    if truth or not single:
         return math.nan
     try:
         return float(value)  # pyright: ignore[reportArgumentType]
@@ -283,6 +276,15 @@ def either(value: T | None, otherwise: T) -> T:
 def without_none(**values: T | None) -> dict[str, T]:
     """The values that are given."""
     return {name: x for name, x in values.items() if x is not None}
+
+
+def unique_texts(value: str | Sequence[str] | None) -> list[str]:
+    """One text or several, each once; none where nothing is given.
+
+    >>> unique_texts("fp8"), unique_texts(["fp8", "bf16", "fp8"]), unique_texts(None)
+    (['fp8'], ['fp8', 'bf16'], [])
+    """
+    return list(dict.fromkeys((value,) if isinstance(value, str) else value or ()))
 
 
 def seconds_of(limit: float | str | None) -> float | None:

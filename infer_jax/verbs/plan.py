@@ -16,10 +16,9 @@ from infer_jax.verbs.option import (
     Time,
     above_zero,
     look_up,
-    without_none,
+    unique_texts,
 )
 from infer_jax.verbs.options import HardwareLike
-from infer_jax.verbs.texts import unique_texts
 
 if TYPE_CHECKING:
     from infer_jax.planning import Requirements
@@ -118,14 +117,14 @@ def plan(
     from infer_jax.planning import MODES, Requirements
     from infer_jax.planning.pricing import rate_changes
     from infer_jax.specs import UNBOUNDED
-    from infer_jax.verbs import drafts, inputs
+    from infer_jax.verbs import inputs
     from infer_jax.verbs.plan_search import Question, check_options, plans
     from infer_jax.verbs.requests import read_requests
 
     model = inputs.model_of(config, None, None)  # a wrong name is refused before a question
     systems, decoding = inputs.systems_of(hardware, decode_hardware)
     every = [*systems, *([] if decoding is None else [decoding])]
-    rents = inputs.rents_of(price, every)
+    rents = {} if price is None else inputs.rents_of(price, every)
     requirements = Requirements.of(
         ttft=ttft, tpot=tpot, p95_ttft=p95_ttft, p99_ttft=p99_ttft, chips=total_gpus,
         concurrency=concurrency, rate=request_rate, frontier=frontier,
@@ -135,13 +134,19 @@ def plan(
         allowed = f"with {option('price')} of every system: rents of profiles are in USD"
         raise refuse("currency", currency, allowed)
     check_options(mode, requirements, decode_hardware, chunks)
-    _check_goodput(goodput, requirements, replay=replay)
+    if goodput is not None:
+        _check_goodput(goodput, requirements, replay=replay)
     requests = read_requests(isl, osl, prefix, request_rate, trace)
     exclude(estimator=estimator, compare_engines=compare_engines or None)
     if other_rates and request_rate is None:
         raise refuse("other_rates", "given", f"with {option('request_rate')}")
     tail = min(requirements.tails.values())
     pools_excluded = mode is None and math.isfinite(tail)  # whose wait is a mean
+    drafts = None
+    if heads or draft is not None or acceptance is not None:
+        from infer_jax.verbs.drafts import DraftOptions, drafting
+
+        drafts = drafting(model, DraftOptions(draft, acceptance, heads))
     question = Question(
         config,
         systems,
@@ -159,8 +164,8 @@ def plan(
         pue=pue,
         modes=(mode,) if mode else MODES[:1] if pools_excluded else MODES,
         chunks=chunks or [UNBOUNDED],
-        common=Deployment.of(**without_none(max_sequences=max_num_seqs)),
-        drafts=drafts.drafting(model, drafts.DraftOptions(draft, acceptance, heads)),
+        common=Deployment.of(max_sequences=max_num_seqs or UNBOUNDED),
+        drafts=drafts,
         draft=draft,
         top=int(top),
         pools_excluded=pools_excluded,
@@ -181,10 +186,8 @@ def plan(
     return verbs.PlanResult(answer, engines, rates=rates)
 
 
-def _check_goodput(goodput: float | None, limits: "Requirements", *, replay: bool) -> None:
+def _check_goodput(goodput: float, limits: "Requirements", *, replay: bool) -> None:
     """Raise InputError unless replays judge plans by the share of requests within a limit."""
-    if goodput is None:
-        return
     if not replay:
         why = "laws have means, and percentiles of TTFT alone"
         raise refuse("goodput", goodput, f"with {option('replay')}: {why}")

@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 from infer_jax.calibration.plan_unknowns import Measurement, Unknowns, next_run
 from infer_jax.calibration.posterior import DRAWS
-from infer_jax.planning import Choice, PlanCandidates, Requirements
+from infer_jax.planning import Choice, PlanCandidates, PlanSpace
 from infer_jax.planning.bands import ARRIVING_DRAWS, Posterior
 from infer_jax.planning.cheapest import confident_plans
 from infer_jax.results import option
 from infer_jax.results.numbers import digits
-from infer_jax.verbs.plan_search import Plans, PlanSystem, Question, collect_plans, plan_space
+from infer_jax.verbs.plan_search import Plans, PlanSystem, Question, plans
 
 
 class Decision(NamedTuple):
@@ -67,15 +67,13 @@ def confident_answer(question: Question, confidence: float) -> Plans:
     unknowns = Unknowns(DRAWS if question.requirements.rate is None else ARRIVING_DRAWS)
     searches = list[tuple[Posterior, PlanCandidates]]()
 
-    def search(
-        question: Question, systems: Sequence[PlanSystem], limits: Requirements
-    ) -> PlanCandidates:
-        space, work = plan_space(question, systems, limits), question.requests.work
-        posterior = unknowns.posterior(systems, (float(work.isl), float(work.osl)))
+    def search(space: PlanSpace, systems: Sequence[PlanSystem]) -> PlanCandidates:
+        lengths = float(space.work.isl), float(space.work.osl)
+        posterior = unknowns.posterior(systems, lengths)
         searches.append((posterior, confident_plans(space, posterior, confidence)))
         return searches[-1][1]
 
-    answer = collect_plans(question, search)
+    answer = plans(question, search)
     answer.missed.sort(key=lambda c: -(c.holds or 0.0))
     means = [x.by_mean for _, x in searches if x.by_mean]
     reached = [x.reached for _, x in searches if x.reached is not None]

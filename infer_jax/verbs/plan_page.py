@@ -101,7 +101,7 @@ def plan_point(c: Choice, question: Question, words: Words) -> PlanPoint:
         gpus=c.chips,
         batch=c.batch,
         numbers={
-            **chart_numbers(c.ttft, c.tpot, c.osl, c.usd_per_mtok, c.throughput, c.value("cost")),
+            **chart_numbers(c.ttft, c.tpot, c.osl, c.usd_per_mtok, c.throughput, c.printed("cost")),
             **({} if c.p99_ttft is None else {"p99_ttft": 1e3 * c.p99_ttft}),
         },
         bands=bands.band_ends(c, arriving=question.requirements.rate is not None),

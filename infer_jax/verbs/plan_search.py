@@ -166,7 +166,7 @@ class PlanSearch(NamedTuple):
     found: PlanCandidates = PlanCandidates([], [], 0)
 
 
-Search = Callable[[Question, Sequence[PlanSystem], Requirements], PlanCandidates]
+Search = Callable[[PlanSpace, Sequence[PlanSystem]], PlanCandidates]
 
 
 @dataclass
@@ -238,25 +238,23 @@ class Plans:
         return servers(choice, self.question, list(setups.values()))
 
 
-def plans(question: Question) -> Plans:
+def plans(question: Question, search_with: Search | None = None) -> Plans:
     """The plans of every system and format, chosen by a confidence where one is asked for.
+
+    ``search_with``: in place of the search by predicted times.
 
     Raises:
         InputError: a name or file that cannot be read; no layout that an engine runs.
     """
-    if question.confidence is None:
-        return collect_plans(question)
-    from infer_jax.verbs.plan_confidence import confident_answer  # other plans need not load it
+    if question.confidence is not None and search_with is None:
+        from infer_jax.verbs.plan_confidence import confident_answer  # other plans need not load it
 
-    return confident_answer(question, question.confidence)
-
-
-def collect_plans(question: Question, search: Search | None = None) -> Plans:
-    """The plans of every system and format; ``search``: in place of that by predicted times."""
+        return confident_answer(question, question.confidence)
     searches = dict[str, PlanSearch]()
-    for label, systems in considered(question):
+    for label, form, profiles in question.series():
+        systems = [plan_system(question, profile, form) for profile in profiles]
         with busy(f"evaluating every layout on {systems[0].side.name}"):
-            candidates = search_on(question, label, systems, question.requirements, search)
+            candidates = search_on(question, label, systems, question.requirements, search_with)
         searches[label] = PlanSearch(systems, candidates)
     found = [x.found for x in searches.values()]
     usual = any(x.usual and x.met for x in found)
@@ -264,12 +262,6 @@ def collect_plans(question: Question, search: Search | None = None) -> Plans:
     met = front(met) if question.requirements.frontier else sorted(met, key=lambda c: c.rank)
     missed = [] if met else sorted((c for x in found for c in x.missed), key=lambda c: c.rank)
     return Plans(question, searches, met, missed, usual)
-
-
-def considered(question: Question) -> Iterator[tuple[str, Sequence[PlanSystem]]]:
-    """Each search: its label, and one system or one for each pool."""
-    for label, form, systems in question.series():
-        yield label, [plan_system(question, system, form) for system in systems]
 
 
 def plan_system(question: Question, system: System, form: str | None) -> PlanSystem:
@@ -324,40 +316,31 @@ def search_on(
     search_with: Search | None = None,
 ) -> PlanCandidates:
     """The plans on one system, or on one for each pool, with what speaks against each."""
-    if search_with is not None:
-        found = search_with(question, systems, limits)
-    else:
-        found = search(plan_space(question, systems, limits))
-
-    def judged(c: Choice) -> Choice:
-        roles = ("",) if len(c.pools) == 1 else ("prefill", "decode")
-        ends = zip((systems[0], systems[-1]), c.pools, roles, strict=False)
-        reasons = (x.starter.obstacle(pool.layout, role) for x, pool, role in ends)
-        c = replace(labelled(c, label, systems), obstacle=next(filter(None, reasons), ""))
-        if search_with is not None:
-            return c
-        holds, slow = bands.odds(c, question.requirements, usual=found.usual)
-        return replace(c, holds=holds, slow=slow)
-
-    return found._replace(met=[*map(judged, found.met)], missed=[*map(judged, found.missed)])
+    space = plan_space(question, systems, limits)
+    found = search(space) if search_with is None else search_with(space, systems)
+    met, missed = ([labelled(c, label, systems) for c in x] for x in (found.met, found.missed))
+    if search_with is None:
+        asked, usual = question.requirements, found.usual
+        met, missed = ([bands.with_odds(c, asked, usual=usual) for c in x] for x in (met, missed))
+    return found._replace(met=met, missed=missed)
 
 
 def labelled(c: Choice, label: str, systems: Sequence[PlanSystem]) -> Choice:
-    """A plan with its label, formats and intervals, and no energy where a power is not known."""
+    """A plan with its label, formats, known errors, and why no command of the engine starts it.
+
+    Its energy is not known where a power is not.
+    """
     power = min(float(x.setup.hardware.power) for x in systems)
-    outputs = {x: math.nan if x.drawn and power <= 0.0 else v for x, v in c.outputs.items()}
-    times = {x.name: value for x, value in outputs.items() if x.banded}
-    trusts, lengths, pools = [x.trust for x in systems], (c.isl, c.osl), len(c.pools) > 1
-    layout = c.pools[0].layout
+    roles = ("",) if len(c.pools) == 1 else ("prefill", "decode")
+    ends = zip((systems[0], systems[-1]), c.pools, roles, strict=False)
+    reasons = (x.starter.obstacle(pool.layout, role) for x, pool, role in ends)
     return replace(
         c,
         label=label,
         formats=systems[0].setup.model.quantisation,
-        outputs=outputs,
-        trusts=trusts,
-        intervals=bands.intervals(
-            trusts, times, c.batch, lengths, pools=pools, gaps=c.gaps, layout=layout
-        ),
+        outputs={x: math.nan if x.drawn and power <= 0.0 else v for x, v in c.outputs.items()},
+        trusts=[x.trust for x in systems],
+        obstacle=next(filter(None, reasons), ""),
     )
 
 

@@ -6,9 +6,8 @@ from typing import Annotated
 from infer_jax import verbs
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
-from infer_jax.verbs.option import Option
+from infer_jax.verbs.option import Option, unique_texts
 from infer_jax.verbs.progress import busy
-from infer_jax.verbs.texts import unique_texts
 
 
 @verb

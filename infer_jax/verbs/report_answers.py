@@ -32,7 +32,7 @@ from infer_jax.verbs.inputs import Setup
 from infer_jax.verbs.memory_result import server_settings
 from infer_jax.verbs.option import either
 from infer_jax.verbs.plan_page import Words, command, lengths_of, plan_point, words_of
-from infer_jax.verbs.plan_search import Question, considered, frontiers, plans, servers
+from infer_jax.verbs.plan_search import Question, frontiers, plan_system, plans, servers
 from infer_jax.verbs.split import LayoutOptions, plan_of
 
 ALIKE = 0.1  # share by which lengths of a measured run may differ from those of the report
@@ -96,10 +96,9 @@ class Report:
 
     @cached_property
     def intervals(self) -> Mapping[str, Sequence[float]]:
-        """What 80 % of measured servers are in, ms, by name."""
-        c, work = self.chosen, self.point.workload
-        known = {"gaps": c.gaps, "pools": self.pooled, "layout": c.pools[0].layout}
-        return bands.intervals_of(self.estimate, self.trust, c.batch, work, **known)
+        """What 80 % of measured servers are in, ms, by name; none where errors are not known."""
+        known = self.trust.known
+        return bands.intervals_of(self.estimate, self.chosen.within) if known else {}
 
     @cached_property
     def costs(self) -> Mapping[str, float]:
@@ -192,7 +191,7 @@ class Report:
         return PlanChart.of(
             points,
             names,
-            plan_point(replace(chosen, intervals=self.intervals), question, words[chosen.label]),
+            plan_point(chosen, question, words[chosen.label]),
             (USUAL_TTFT if self.usual else limits.ttft, limits.tpot),
             hidden,
             runs=measured_runs(series, question.requests.work),
@@ -304,5 +303,9 @@ def _as_given(
     question = _on_gpus(question, either(total, max(GPUS, chosen.chips)))
     fronts = None
     if VARIANTS[question.estimator].make().batches:
-        fronts = frontiers(question, dict(considered(question)))
+        searched = {
+            label: [plan_system(question, profile, form) for profile in profiles]
+            for label, form, profiles in question.series()
+        }
+        fronts = frontiers(question, searched)
     return Report(question, chosen, why, candidates, systems, fronts, total)

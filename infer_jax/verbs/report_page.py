@@ -89,7 +89,7 @@ def page(report: Report) -> str:
         f"Python {platform.python_version()}, 64-bit numbers",
         charts=vega.versions(),
         hours=HOURS,
-        outputs=outputs(report.estimate, view="report"),
+        outputs=outputs(type(report.estimate), view="report"),
         leaves=leaves,
         variant=variant,
         profile=_profile,
@@ -213,7 +213,7 @@ def _sensitivity(report: Report) -> Iterator[PageFigure | str]:
     """Elasticities of the outputs that are known without the power of a chip."""
     columns = {"label": "number", "is": "is", "text": "% for 1 % more", "tenth": "10 % more",
                "double": "twice"}  # fmt: skip
-    names = {x.name for x in outputs(report.estimate, view="sensitivity") if not x.drawn}
+    names = {x.name for x in outputs(type(report.estimate), view="sensitivity") if not x.drawn}
     slopes = worth(report.elasticities, report.setup.model.architecture)
     for output in (x for x in known_outputs().values() if x.name in names):
         title = output.short if output.per else output.title

@@ -36,7 +36,7 @@ class RequestOptions(NamedTuple):
     trace: "Trace | None" = None
 
 
-ISL, OSL = 4096.0, 512.0  # tokens where not given
+ISL, OSL = Tokens(4096.0), Tokens(512.0)  # where not given
 TAIL = 0.0005  # share of prompts, and of outputs, beyond the longest request that is assumed
 
 
@@ -57,8 +57,8 @@ def read_requests(
         allowed = f"{option('trace')} or lengths, not both"
         forbid(allowed, isl=isl, osl=osl, prefix=prefix or None)
         return _recorded(os.fspath(trace), rate)
-    isl = tokens(ISL if isl is None else isl, 1)
-    osl = tokens(OSL if osl is None else osl, 1)
+    isl = ISL if isl is None else tokens(isl, 1)
+    osl = OSL if osl is None else tokens(osl, 1)
     work = inputs.workload(isl, osl, prefix)
     if rate is None:
         for name, length in (("isl", isl), ("osl", osl)):

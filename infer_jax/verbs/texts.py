@@ -2,7 +2,6 @@
 
 import math
 import re
-from collections.abc import Sequence
 
 MAX_NUMBER = 1e12  # tokens, requests, GPUs: beyond any system, within the integers of a float
 # vLLM's own spellings of counts: k is 1,000 and K is 1,024 (vllm/engine/arg_utils.py, 0.19)
@@ -66,12 +65,3 @@ def tokens(length: float | str, low: int) -> Tokens:
         raise ValueError(length)
     value.deviation = deviation
     return value
-
-
-def unique_texts(value: str | Sequence[str] | None) -> list[str]:
-    """One text or several, each once; none where nothing is given.
-
-    >>> unique_texts("fp8"), unique_texts(["fp8", "bf16", "fp8"]), unique_texts(None)
-    (['fp8'], ['fp8', 'bf16'], [])
-    """
-    return list(dict.fromkeys((value,) if isinstance(value, str) else value or ()))

@@ -226,7 +226,12 @@ def read(config: Facts, outer: Facts, published: Facts | None) -> Quantisation:
     Raises:
         InputError: a method, an algorithm or a number format that is not known.
     """
-    base = _dtype(config, outer)
+    names = {"default": None, "allowed": tuple(DTYPES)}
+    named = (facts.text("torch_dtype", "dtype", **names) for facts in (config, outer))
+    dtype = next(filter(None, named), None)
+    if dtype is None:
+        config.note("torch_dtype is missing: bfloat16 is taken for what is not quantised")
+    base = DTYPES[dtype or "bfloat16"]
     facts = config.section("quantization_config") or outer.section("quantization_config")
     inner = published.section("quantization") if published is not None else None
     if inner is not None:
@@ -273,15 +278,6 @@ def _choice(option: str, name: str, known: Mapping[str, Scheme], *others: str) -
     if name not in known:
         raise InputError("load_model", option, name, ", ".join((*known, *others)))
     return known[name]
-
-
-def _dtype(config: Facts, outer: Facts) -> Scheme:
-    for facts in (config, outer):
-        name = facts.text("torch_dtype", "dtype", default=None, allowed=tuple(DTYPES))
-        if name is not None:
-            return DTYPES[name]
-    config.note("torch_dtype is missing: bfloat16 is taken for what is not quantised")
-    return BF16
 
 
 def _modelopt(facts: Facts, base: Scheme) -> Quantisation:

@@ -19,7 +19,7 @@ from infer_jax.estimators.serving.plan import deployment
 from infer_jax.planning import Layout, PlanPool, layouts, read_pools
 from infer_jax.planning.given import deployed
 from infer_jax.sweeps import engine
-from infer_jax.verbs.option import kind_of, type_of
+from infer_jax.verbs.option import type_and_kind
 from infer_jax.verbs.plan import USUAL_TTFT
 from infer_jax.verbs.split import LayoutOptions
 
@@ -41,7 +41,7 @@ ANNOTATIONS = [
 
 def types(annotation: object) -> set[Any]:
     """The types that an annotation allows."""
-    own = type_of(annotation)
+    own, _ = type_and_kind(annotation)
     return set(get_args(own)) or {own}
 
 
@@ -55,7 +55,7 @@ BAD = {
 
 @pytest.mark.parametrize(("verb", "name", "own"), NUMBERS, ids=lambda x: x if str(x) == x else "")
 def test_no_verb_takes_nonsense_for_a_number(verb, name, own):
-    assert kind_of(own), "every number has bounds"
+    assert type_and_kind(own)[1], "every number has bounds"
     bad = dict(BAD)
     if name not in ("isl", "prefix", "seed", "acceptance", "every", "warmup"):
         bad["zero"] = 0

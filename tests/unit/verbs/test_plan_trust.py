@@ -15,7 +15,7 @@ from infer_jax.estimators import measured_within
 from infer_jax.estimators.serving import ServingWorkload
 from infer_jax.physics.chance import Spread, ratio
 from infer_jax.planning import USUAL_TTFT, Requirements
-from infer_jax.planning.bands import odds, probability
+from infer_jax.planning.bands import probability, with_odds
 from infer_jax.servers import runs
 from infer_jax.verbs.inputs import system_of
 from infer_jax.verbs.plan_search import Question, plan_system
@@ -86,7 +86,7 @@ def test_the_odds_stand_beside_every_plan_that_has_a_limit():
     # the same plan has the same odds where a confidence is asked for
     sure = ij.plan("llama-3.1-8b", "h100_sxm", tpot=0.012, ttft=0.1, confidence=0.5, **few)
     for c in sure.plans:
-        holds, _ = odds(c, sure.question.requirements, usual=False)
+        holds = with_odds(c, sure.question.requirements, usual=False).holds
         assert holds is not None and 0.5 <= holds < 1.0 and c.holds == pytest.approx(holds)
         likelier = replace(c, holds=0.999)
         assert min((c, likelier), key=lambda c: c.rank) is likelier  # at one price
