@@ -87,25 +87,39 @@ def with_odds(choice: Choice, limits: Requirements, *, usual: bool) -> Choice:
     spreads = tuple(Spread.of(within[name]) for name in ("tpot", "ttft"))
     holds = None
     if np.isfinite(seconds).any():
-        numbers = [np.float64(x) for x in (*seconds, *times, choice.spare)]
+        numbers = seconds, times, choice.spare
         holds = float(once(probability, *numbers, spreads)) if not choice.excess else 0.0
     slow = max(within["tpot"][80][1], 1.0) if unmeasured_reason(choice) else 1.0
     return replace(choice, holds=holds, slow=slow)
 
 
 def probability(
-    tpot: Array, ttft: Array, tail: Array, own_tpot: Array, own_ttft: Array, own_tail: Array,
-    spare: Array, spreads: tuple[Spread, Spread],
-) -> Array:  # fmt: skip
-    """Probability that measured times of a plan are within its limits.
+    limits: Sequence[Array], times: Sequence[Array], spare: Array, spreads: Sequence[Spread]
+) -> Array:
+    """Probability that measured times of a plan are within its limits: ``chance`` of the slack.
 
-    ``chance`` of the slack of TPOT and of TTFT, the normal scores up to which the errors may go: a
-    server that is slower by a factor also carries fewer requests by it (``spare``: its capacity
-    over its load). Each error is spread as those of measured runs that no fit has seen.
+    Each error is spread as those of measured runs that no fit has seen.
     """
-    paces = limit_score(tpot, own_tpot, spreads[0]), score(jnp.log(spare), spreads[0])
-    firsts = limit_score(ttft, own_ttft, spreads[1]), limit_score(tail, own_tail, spreads[1])
-    return chance(jnp.stack([jnp.minimum(*paces), jnp.minimum(*firsts)]))
+    return chance(slack_of(limits, times, spare, spreads))
+
+
+def slack_of(
+    limits: Sequence[Array], times: Sequence[Array], spare: Array, spreads: Sequence[Spread]
+) -> Array:
+    """Normal scores up to which the errors of TPOT and of TTFT may go.
+
+    ``limits`` and ``times``: of TPOT, and then of TTFT and its percentiles, s; ``spare``: capacity
+    over load. A server that is slower by a factor carries fewer requests by it, so that spare
+    capacity is slack for error as a limit of TPOT is.
+    """
+    carried = score(jnp.log(spare), spreads[0])
+    firsts = zip(limits[1:], times[1:], strict=True)
+    return jnp.stack(
+        [
+            jnp.minimum(limit_score(limits[0], times[0], spreads[0]), carried),
+            reduce(jnp.minimum, (limit_score(*pair, spreads[1]) for pair in firsts)),
+        ]
+    )
 
 
 def unmeasured_reason(choice: Choice) -> str:
@@ -280,18 +294,9 @@ def _times(estimate: Estimate) -> Array:
 
 def _chances(times: Float[Array, "draws 5"], errors: LimitErrors, models: Models) -> Chances:
     """The chances of one plan from its times, predicted and then at each draw."""
-    limits, spreads = errors.limits, [model.spread for model in models]
-    tpot, *firsts, spare = times[0]
-    pairs = zip(limits[1:], firsts, strict=True)
-    # a server slower by a factor serves fewer requests by the same factor, so that spare capacity
-    # is slack for error as a limit of TPOT is
-    carried = score(jnp.log(spare), spreads[0])
-    slack = jnp.stack(
-        [
-            jnp.minimum(limit_score(limits[0], tpot, spreads[0]), carried),
-            reduce(jnp.minimum, (limit_score(*pair, spreads[1]) for pair in pairs)),
-        ]
-    )
+    spreads = [model.spread for model in models]
+    *predicted, spare = times[0]
+    slack = slack_of(errors.limits, predicted, spare, spreads)
     moved = jnp.stack(
         [
             (jnp.log(times[1:, k]) - jnp.log(times[0, k])) / spread.width

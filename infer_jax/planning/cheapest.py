@@ -8,7 +8,7 @@ each is evaluated at every draw of the coefficients until enough plans reach the
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 from statistics import NormalDist
 
 import jax.numpy as jnp
@@ -27,14 +27,15 @@ from infer_jax.planning.choice import (
     Requirements,
     front,
 )
-from infer_jax.planning.instances import InstanceTable
+from infer_jax.planning.instances import Rows, instance_rows
 from infer_jax.planning.layout import Column, Layout, largest, layouts
 from infer_jax.planning.pools import pool_plans
 from infer_jax.planning.pricing import PricedTable, choices, first_of_each, priced, worst_of
 from infer_jax.results import option
 
 Legal = list[list[Layout]]  # of an instance on each system
-Find = Callable[[PlanSpace, Legal, InstanceTable], PlanCandidates]
+Instances = Callable[[], Rows]  # evaluated when first needed
+Find = Callable[[PlanSpace, Legal, Instances], PlanCandidates]
 
 
 def search(space: PlanSpace, find: Find | None = None) -> PlanCandidates:
@@ -47,7 +48,7 @@ def search(space: PlanSpace, find: Find | None = None) -> PlanCandidates:
         InputError: no layout that an engine runs.
     """
     legal, limits, find = legal_layouts(space), space.requirements, find or plans_within
-    instances = InstanceTable(space, legal[0])
+    instances = cache(partial(instance_rows, space, legal[0]))
     if limits.usual_ttft and not limits.ttft < float("inf"):
         usual = space._replace(requirements=replace(limits, ttft=USUAL_TTFT))
         candidates = find(usual, legal, instances)
@@ -56,7 +57,7 @@ def search(space: PlanSpace, find: Find | None = None) -> PlanCandidates:
     return find(space, legal, instances)
 
 
-def plans_within(space: PlanSpace, legal: Legal, instances: InstanceTable) -> PlanCandidates:
+def plans_within(space: PlanSpace, legal: Legal, instances: Instances) -> PlanCandidates:
     """The cheapest plans within the limits by predicted times."""
     candidates, pair = PlanCandidates([], [], 0), None
     # programs of one mode compile while those of the other are traced
@@ -65,7 +66,7 @@ def plans_within(space: PlanSpace, legal: Legal, instances: InstanceTable) -> Pl
             mean = space._replace(work=space.work.replace(lengths=()))
             pair = executor.submit(in_same_precision(pool_plans), mean, pool_layouts(space, legal))
         if "aggregated" in space.modes:
-            table = instances.within(space.requirements, space.top)
+            table = instances()(space.requirements, space.top)
             met, missed = choices(table, space.requirements, space.top)
             candidates = PlanCandidates(met, missed, configurations=len(table.batch))
         if pair is None:
@@ -119,7 +120,7 @@ def confident_plans(space: PlanSpace, posterior: Posterior, confidence: float) -
     Else the most probable ones. The rest is as in ``search``.
     """
 
-    def find(space: PlanSpace, legal: Legal, instances: InstanceTable) -> PlanCandidates:
+    def find(space: PlanSpace, legal: Legal, instances: Instances) -> PlanCandidates:
         return _Search(space, legal, instances, posterior, confidence).answer()
 
     return search(space, find)
@@ -152,7 +153,7 @@ class _Search:
 
     space: PlanSpace
     legal: Legal
-    instances: InstanceTable
+    instances: Instances
     posterior: Posterior
     confidence: float
     configurations: int = 0
@@ -186,7 +187,7 @@ class _Search:
         """The rows within limits, for ``count`` plans; None where only pools are tried."""
         if "aggregated" not in self.space.modes:
             return None
-        table = self.instances.within(limits, count)
+        table = self.instances()(limits, count)
         self.configurations = len(table.batch)
         return priced(table, limits)
 

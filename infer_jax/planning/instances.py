@@ -4,8 +4,7 @@ One compiled program evaluates all rows of a table.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from itertools import product
 from typing import NamedTuple, TypeVar
 
@@ -118,31 +117,23 @@ def varied_estimates(
     return jax.vmap(estimate)(degrees, rate, variability)
 
 
-@dataclass(frozen=True)
-class InstanceTable:
-    """Instances of one kind: each row is evaluated when first needed, once for all limits.
+# the rows among which are so many of the cheapest plans within limits
+Rows = Callable[[Requirements, int], LayoutEstimates]
 
-    ``legal``: the layouts that an engine runs; each is tried with every chunk and number of drafts.
+
+def instance_rows(space: PlanSpace, legal: Sequence[Layout]) -> Rows:
+    """Instances of one kind, each row evaluated once for all limits.
+
+    Of every legal layout that can be started, with every chunk and number of drafts, they are those
+    of every batch, or of the replicas that share the load or keep the limits.
     """
-
-    space: PlanSpace
-    legal: list[Layout]
-
-    def within(self, limits: Requirements, count: int) -> LayoutEstimates:
-        """Rows among which are the ``count`` cheapest plans within limits."""
-        rows = self._rows
-        return rows.table(limits, count) if isinstance(rows, OpenLoop) else rows
-
-    @cached_property
-    def _rows(self) -> "LayoutEstimates | OpenLoop":
-        """Every layout that can be started at every batch, or with its share of the arrivals."""
-        extras = product(self.space.chunks, self.space.drafts)
-        varied = [
-            x._replace(chunk=chunk, drafts=drafts) for chunk, drafts in extras for x in self.legal
-        ]
-        layouts = self.space.sides[0].startable(varied)
-        closed = self.space.requirements.rate is None
-        return table(self.space, layouts) if closed else OpenLoop(self.space, layouts)
+    extras = product(space.chunks, space.drafts)
+    varied = [x._replace(chunk=chunk, drafts=drafts) for chunk, drafts in extras for x in legal]
+    layouts = space.sides[0].startable(varied)
+    if space.requirements.rate is not None:
+        return OpenLoop(space, layouts).table
+    rows = table(space, layouts)
+    return lambda limits, count: rows
 
 
 def table(space: PlanSpace, legal: Sequence[Layout]) -> LayoutEstimates:

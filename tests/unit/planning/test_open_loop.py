@@ -18,7 +18,7 @@ from infer_jax.physics.chance import Spread
 from infer_jax.planning import MODES, OpenLoop, PlanSpace, Requirements, Side, layouts, search
 from infer_jax.planning.bands import ErrorModel, Posterior, chances
 from infer_jax.planning.cheapest import confident_plans, tighten_limits
-from infer_jax.planning.instances import InstanceTable
+from infer_jax.planning.instances import instance_rows
 from infer_jax.planning.layout import LARGEST
 from infer_jax.planning.pricing import first_of_each, priced
 from infer_jax.specs import Arrivals, Workload
@@ -165,7 +165,7 @@ def asking():
 def rows_of(space):
     """All rows of the small space as plans, cheapest first, whatever their limits."""
     asked = space.requirements
-    table = InstanceTable(space, layouts(space.arch, GPUS, size=8)).within(asked, 3)
+    table = instance_rows(space, layouts(space.arch, GPUS, size=8))(asked, 3)
     every = priced(table, asked)
     return every, np.lexsort((np.float32(table.estimates.tpot), np.float32(every.cost)))
 

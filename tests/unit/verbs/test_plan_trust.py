@@ -34,9 +34,8 @@ def test_the_probability_is_the_share_of_drawn_errors_that_keep_the_limits():
     ):
         kept = (times[0] * tpot <= limits[0]) & (tpot <= spare)
         kept &= (times[1] * ttft <= limits[1]) & (times[2] * ttft <= limits[2])
-        numbers = [np.float64(x) for x in (*limits, *times, spare)]
         chance: Any = probability
-        found = float(chance(*(jnp.asarray(x) for x in numbers), spreads))
+        found = float(chance(limits, times, spare, spreads))
         assert found == pytest.approx(np.mean(kept), abs=0.012)  # three standard errors
 
 
