@@ -109,14 +109,16 @@ def outputs_and_fit(point: Point) -> tuple[dict[str, Array], Array]:
 
 
 def _outputs_of(estimate: Estimate, point: Point) -> dict[str, Array]:
-    shown = {x.name: getattr(estimate, x.name) for x in declared(estimate, view="sensitivity")}
+    shown = {
+        x.name: getattr(estimate, x.name) for x in declared(type(estimate), view="sensitivity")
+    }
     return {**shown, "energy": energy(estimate, point.hardware, point.workload)}
 
 
 def outputs_without_power(point: Point) -> dict[str, Array]:
     """The ``outputs`` that do not need the power of a chip: TTFT, TPOT and cost."""
     estimate = estimate_at(point)
-    shown = (x for x in declared(estimate, view="sensitivity") if not x.drawn)
+    shown = (x for x in declared(type(estimate), view="sensitivity") if not x.drawn)
     return {x.name: getattr(estimate, x.name) for x in shown}
 
 
