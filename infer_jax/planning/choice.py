@@ -359,11 +359,6 @@ class PlanCandidates(NamedTuple):
     reached: float | None = None
     space: PlanSpace | None = None
 
-    @property
-    def first(self) -> Choice | None:
-        """The plan to take: the cheapest of those within the limits, else the nearest miss."""
-        return min(self.met or self.missed, key=lambda c: c.rank, default=None)
-
 
 def read_pools(words: str) -> tuple[PlanPool, ...]:
     """The pools of a plan as ``Choice.layout`` prints them.

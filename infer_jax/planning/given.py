@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import itemgetter
 
 import jax
 import numpy as np
-from jax import Array
 
 from infer_jax.compiling import once
 from infer_jax.estimators import Estimate, Estimator
@@ -58,11 +58,7 @@ def given_choice(system: str, pool: PlanPool, point: Point, limits: Requirements
     """A plan of one kind of instances at its point, with what it exceeds of the limits."""
     work = point.workload
     estimate = once(Estimator.estimate_once, *point)
-
-    def as_row(x: Array) -> np.ndarray:
-        return np.asarray(x)[None]
-
-    rows: Estimate = jax.tree.map(as_row, estimate)
+    rows: Estimate = jax.tree.map(itemgetter(np.newaxis), estimate)
     both = [*rows.prefill.limits.items(), *rows.decode.limits.items()]
     broken = {name: limit for name, limit in both if limit.need > limit.capacity}
     limits = replace(limits, chips=np.inf)  # the GPUs are as given

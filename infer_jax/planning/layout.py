@@ -88,14 +88,12 @@ class Layout(NamedTuple):
         return {n: x for n, x in self._asdict().items() if x != usual.get(n)}
 
 
-def layouts(
-    arch: Architecture, chips: int, most_groups: float = np.inf, size: int = 1
-) -> list[Layout]:
+def layouts(arch: Architecture, chips: int, size: int = 1) -> list[Layout]:
     """Every layout of one instance on at most ``chips`` chips that an engine runs.
 
     ``infer_jax.legal`` decides which. Left out are pipeline stages that divide the layers unevenly,
-    more than 16 stages or ``most_groups`` attention groups, and instances that neither divide a
-    machine of ``size`` chips nor consist of whole machines (1: none are left out).
+    more than 16 stages, and instances that neither divide a machine of ``size`` chips nor consist
+    of whole machines (1: none are left out).
     """
     divided = legal.divisions(arch)
     mixture = any(layer.mixture for layer in divided)
@@ -103,7 +101,7 @@ def layouts(
     layers = int(sum(float(layer.count) for layer in divided))
     candidates: list[tuple[int, int, int, int]] = []
     for tp in _divisors(int(queries), chips):
-        for groups in range(1, int(min(chips // tp, most_groups)) + 1) if mixture else (1,):
+        for groups in range(1, chips // tp + 1) if mixture else (1,):
             ranks = tp * groups
             longest = min(chips // ranks, layers, MAX_STAGES)
             # the longest stage has at most a tenth more layers than the mean one

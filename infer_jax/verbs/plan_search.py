@@ -163,7 +163,7 @@ class PlanSearch(NamedTuple):
     """A search: its one or two systems, and what it found."""
 
     systems: Sequence[PlanSystem]
-    found: PlanCandidates = PlanCandidates([], [], 0)
+    found: PlanCandidates
 
 
 Search = Callable[[PlanSpace, Sequence[PlanSystem]], PlanCandidates]

@@ -264,8 +264,9 @@ def _searched(question: Question, systems: Mapping[str, Setup]) -> Report:
     else:
         broken = ", ".join(f"{name} by {share:.1%}" for name, share in first.excess.items())
         why = f"No plan on {gpus} meets every limit; the nearest breaks {broken}."
-    best = [search.found.first for search in answer.searches.values()]
-    candidates = [_late(c) if answer.usual else c for c in best if c is not None]
+    found = (search.found for search in answer.searches.values())
+    best = [min(x.met or x.missed, key=lambda c: c.rank) for x in found if x.met or x.missed]
+    candidates = [_late(c) for c in best] if answer.usual else best
     return Report(
         question,
         next(c for c in candidates if c.label == first.label),
