@@ -118,6 +118,7 @@ def plan(
     from infer_jax.planning.pricing import rate_changes
     from infer_jax.specs import UNBOUNDED
     from infer_jax.verbs import inputs
+    from infer_jax.verbs.drafts import DraftOptions, drafting
     from infer_jax.verbs.plan_search import Question, check_options, plans
     from infer_jax.verbs.requests import read_requests
 
@@ -133,19 +134,14 @@ def plan(
     if len(rents) < len({x.name for x in every}) and currency is not None:
         allowed = f"with {option('price')} of every system: rents of profiles are in USD"
         raise refuse("currency", currency, allowed)
-    check_options(mode, requirements, decode_hardware, chunks)
+    check_options(mode, requirements, decode_hardware, chunks, other_rates=other_rates)
     if goodput is not None:
         _check_goodput(goodput, requirements, replay=replay)
     requests = read_requests(isl, osl, prefix, request_rate, trace)
     exclude(estimator=estimator, compare_engines=compare_engines or None)
-    if other_rates and request_rate is None:
-        raise refuse("other_rates", "given", f"with {option('request_rate')}")
-    tail = min(requirements.tails.values())
-    pools_excluded = mode is None and math.isfinite(tail)  # whose wait is a mean
+    pools_excluded = mode is None and math.isfinite(min(requirements.tails.values()))  # of means
     drafts = None
     if heads or draft is not None or acceptance is not None:
-        from infer_jax.verbs.drafts import DraftOptions, drafting
-
         drafts = drafting(model, DraftOptions(draft, acceptance, heads))
     question = Question(
         config,

@@ -120,6 +120,8 @@ def check_options(
     requirements: Requirements,
     decoding: HardwareLike | None,
     chunks: Sequence[float],
+    *,
+    other_rates: bool,
 ) -> None:
     """Raise InputError where an option is of another mode, or needs another option."""
     rate, pools = requirements.rate, mode == "disaggregated"
@@ -139,6 +141,8 @@ def check_options(
         raise refuse("decode_hardware", decoding, f"{option('mode', 'disaggregated')}, or no mode")
     if chunks and pools:
         raise refuse("chunk", chunks[0], f"{together}, or no mode: pools take it whole")
+    if other_rates and rate is None:
+        raise refuse("other_rates", "given", f"with {option('request-rate')}")
 
 
 class PlanSystem(NamedTuple):
