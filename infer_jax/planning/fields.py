@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from infer_jax.planning.choice import Choice, Degrees, Side
-from infer_jax.planning.pricing import BreakEven, machines_of
+from infer_jax.planning.choice import Choice, Degrees
+from infer_jax.planning.pricing import BreakEven
 from infer_jax.specs import UNBOUNDED, Output
 
 ENERGIES = ("blended_energy", "input_energy", "energy")
@@ -97,13 +97,3 @@ def break_even_fields(rivals: Sequence[BreakEven], currency: str) -> list[dict[s
         }
         for x in rivals
     ]
-
-
-def machine_fields(c: Choice, sides: Sequence[Side], currency: str) -> dict[str, object]:
-    """``machines_of`` for JSON, in a currency."""
-    gpus, cost = machines_of(c, sides)
-    return {
-        "gpus_of_machines": gpus,
-        "idle_gpus_of_machines": gpus - c.chips,
-        f"whole_machines_cost_per_mtok_{currency.lower()}": cost,
-    }

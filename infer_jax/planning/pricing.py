@@ -292,10 +292,6 @@ class RateChange(NamedTuple):
     same: float
     choice: Choice | None
 
-    def fields(self) -> dict[str, object]:
-        """Both rates for JSON."""
-        return {"request_rate_per_s": self.rate, "same_plan_at_per_s": self.same}
-
 
 def rate_changes(
     best: Callable[[float], Choice | None], asked: float, first: Choice

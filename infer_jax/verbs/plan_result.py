@@ -10,8 +10,8 @@ from infer_jax.errors import InputError
 from infer_jax.estimators.known_errors import NAMES, pools as trust_of_pools
 from infer_jax.launch import Launch, launches
 from infer_jax.planning import USUAL_TTFT, Choice, Layout
-from infer_jax.planning.fields import break_even_fields, machine_fields, plan_fields
-from infer_jax.planning.pricing import RateChange
+from infer_jax.planning.fields import break_even_fields, plan_fields
+from infer_jax.planning.pricing import RateChange, machines_of
 from infer_jax.plots.rendering import FigureResult
 from infer_jax.plots.style import Figure
 from infer_jax.results import Lines, Notes, Part, Rows, Section, option, table
@@ -108,9 +108,14 @@ class PlanResult(FigureResult):
         """A plan for JSON; ``plans``: those that it was found with, if of another engine."""
         plans = plans or self.searched
         replayed = bool(plans.replayed)
-        sides, question = [x.side for x in plans.systems_of(c)], plans.question
-        fields = plan_fields(c, question.currency, question.total, replayed=replayed)
-        return fields | machine_fields(c, sides, question.currency)
+        question = plans.question
+        gpus, cost = machines_of(c, [x.side for x in plans.systems_of(c)])
+        return {
+            **plan_fields(c, question.currency, question.total, replayed=replayed),
+            "gpus_of_machines": gpus,
+            "idle_gpus_of_machines": gpus - c.chips,
+            f"whole_machines_cost_per_mtok_{question.currency.lower()}": cost,
+        }
 
     def sections(self) -> Iterator[Section]:
         """The plans with their times, costs and bills, how the best one starts, and notes."""
@@ -141,8 +146,9 @@ class PlanResult(FigureResult):
         sentences += [] if frontier else other_rents(plans)
         if self.rates is not None:
             sentences.append(rates_in_words(question.requirements.rate or 0.0, self.rates))
-            rates = [(x, x.choice and self._row(x.choice)) for x in self.rates]
-            yield {"other_rates": [{**x.fields(), "plan": plan} for x, plan in rates]}
+            rates = [(x.rate, x.same, x.choice and self._row(x.choice)) for x in self.rates]
+            names = ("request_rate_per_s", "same_plan_at_per_s", "plan")
+            yield {"other_rates": [dict(zip(names, row, strict=True)) for row in rates]}
         if sentences:
             yield from ("", *sentences)
         if self.engines:
