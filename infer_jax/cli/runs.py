@@ -91,11 +91,6 @@ def run_verb(
         raise typer.Exit(1)
 
 
-def _replay(verb: Verb, options: Options) -> None:
-    with loops_in_one_piece():
-        run_verb(verb, options)
-
-
 def _sweep(verb: Verb, options: Options) -> None:
     """A sweep on all cores, or one of its points."""
     from infer_jax.sweeps.engine import Stopped
@@ -124,7 +119,7 @@ RUNS: Mapping[str, Callable[[Verb, Options], object]] = {
     "plan": _plan,
     "frontier": partial(run_verb, page=True),
     "fleet": partial(run_verb, every_core=True),
-    "replay": _replay,
+    "replay": loops_in_one_piece()(run_verb),
     "measure": partial(run_verb, every_device=True),
     "doctor": partial(run_verb, every_device=True, must="agrees"),
     "sweep": _sweep,

@@ -176,13 +176,9 @@ class CalibrateResult(FigureResult):
         }
         title = f"{self.setup.model.name} on {self.setup.system.name}: predicted against measured "
         after = "fitted" if times.left_out is None else "calibrated, each run left out in turn"
-        caption = pictures.caption(
-            self.setup,
-            None,
-            self.name,
-            f"{len(server.runs)} measured runs. Before: the profile as it was. After: {after}.",
-            "On the line predicted equals measured; in the band 80 % of new runs are expected.",
-        )
+        runs = f"{len(server.runs)} measured runs. Before: the profile as it was. After: {after}."
+        line = "On the line predicted equals measured; in the band 80 % of new runs are expected."
+        caption = pictures.caption(self.setup, None, self.name, runs, line)
         return plot_parity(panels, f"{title}times, before and after calibration", caption)
 
     @property

@@ -150,13 +150,9 @@ class EstimatorsCompared(FigureResult):
             raise refuse("request_rate", f"{self.rate:.6g}", "one that a system completes")
         unlike = len({frozenset(x.estimate.decode.terms) for x in self.answers}) > 1
         systems = self.systems
-        caption = pictures.caption(
-            systems,
-            self.work,
-            " and ".join(self.estimators),
-            f"{self.load}, {', '.join(self.layouts)}.",
-            "Each estimator divides a time into parts of its own." * unlike,
-        )
+        names, load = " and ".join(self.estimators), f"{self.load}, {', '.join(self.layouts)}."
+        parts = "Each estimator divides a time into parts of its own." * unlike
+        caption = pictures.caption(systems, self.work, names, load, parts)
         names = ", ".join(x.system.name for x in systems)
         where = names if len(systems) > 1 else systems[0].system.title
         times = "each estimator sees the time go" if len(self.estimators) > 1 else "the time goes"
@@ -256,14 +252,11 @@ class RunsCompared(pictures.EstimatorResult):
         """Predicted times of the first runs as bars of terms, with what was measured."""
         runs = list(zip(self.runs, self.estimates, strict=True))[:PRINTED]
         runs.sort(key=lambda pair: (pair[0].concurrency or 0.0, pair[0].request_rate or 0.0))
-        loads = [
-            f"{x.concurrency:g} in flight"
-            if x.request_rate is None
-            else f"{x.request_rate:g} requests/s"
-            for x, _ in runs
-        ]
-        lengths = [f"{run.isl:,.6g} in, {run.osl:,.6g} out" for run, _ in runs]
-        labels = [f"{load}\n{length}" for load, length in zip(loads, lengths, strict=True)]
+        labels = list[str]()
+        for run, _ in runs:
+            rate = run.request_rate
+            load = f"{run.concurrency:g} in flight" if rate is None else f"{rate:g} requests/s"
+            labels.append(f"{load}\n{run.isl:,.6g} in, {run.osl:,.6g} out")
         if len(set(labels)) < len(labels):  # alike: told apart by their number
             labels = [f"{i + 1}. {label}" for i, label in enumerate(labels)]
         labelled = dict(zip(labels, runs, strict=True))

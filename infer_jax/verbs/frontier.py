@@ -67,12 +67,10 @@ def frontier(
         pictures.check(out, page=True)
     systems, _ = inputs.systems_of(hardware, None)
     formats, rents = unique_texts(quant) or [None], inputs.rents_of(price, systems)
-    series = {
-        system.name + (f", {form}" if len(formats) > 1 else ""): inputs.setup(
-            config, system, form, kv_dtype, rents.get(system.name), set
-        )
-        for system, form in product(systems, formats)
-    }
+    series = dict[str, inputs.Setup]()
+    for system, form in product(systems, formats):
+        label = f"{system.name}, {form}" if len(formats) > 1 else system.name
+        series[label] = inputs.setup(config, system, form, kv_dtype, rents.get(system.name), set)
     work = inputs.workload(isl, osl, prefix)
     for setup in series.values():
         inputs.check_context(setup.model, work)

@@ -148,16 +148,11 @@ class FrontiersResult(FigureResult):
 
     def rows(self) -> Sequence[Mapping[str, object]]:
         """Every point of every frontier, with its series, system and formats."""
-        return [
-            {
-                "series": label,
-                "hardware": x.setup.system.name,
-                "formats": x.setup.model.quantisation,
-                **row,
-            }
-            for label, x in self.fronts.items()
-            for row in x.rows()
-        ]
+        rows = list[Mapping[str, object]]()
+        for label, x in self.fronts.items():
+            own = {"hardware": x.setup.system.name, "formats": x.setup.model.quantisation}
+            rows += [{"series": label, **own, **row} for row in x.rows()]
+        return rows
 
     def sections(self) -> Iterator[Section]:
         """Ends and preferred point of each frontier, or every point where all are asked for."""

@@ -166,14 +166,11 @@ class KernelsResult(FigureResult):
             panels.append(Panel(title, "ms", _bars(self.kernels[stage], spent[stage])))
         hidden = any(OVERLAPPED in terms for terms in spent.values())
         gpus = f"{float(self.estimate.chips):g} {self.setup.system.title}"
-        caption = pictures.caption(
-            self.setup,
-            self.workload,
-            self.estimator,
-            f"{float(self.workload.batch):.6g} requests in flight.",
-            "A bar is a kernel of all layers on one GPU; its colour is what limits it.",
-            "Bars overlap: a pass takes less than their sum." if hidden else "",
-        )
+        facts = self.setup, self.workload, self.estimator
+        load = f"{float(self.workload.batch):.6g} requests in flight."
+        bars = "A bar is a kernel of all layers on one GPU; its colour is what limits it."
+        sums = "Bars overlap: a pass takes less than their sum." * hidden
+        caption = pictures.caption(*facts, load, bars, sums)
         title = f"{self.setup.model.name} on {gpus}: where both passes spend their time"
         return plot_bars(panels, title=title, caption=caption)
 

@@ -73,14 +73,6 @@ def layout(
     with busy("compiling and evaluating"):
         parts = estimator, arch, setup.hardware, (new, cached), codes
         passes = evaluate_layouts(*parts, total_gpus, batch)
-    return own.LayoutResult(
-        setup,
-        phase,
-        total_gpus,
-        batch,
-        new,
-        cached,
-        layouts=passes.at(total_gpus, batch),
-        by_batch=passes.changes(1, total_gpus, batch),
-        by_gpus=passes.changes(0, total_gpus, batch),
-    )
+    asked, layouts = (setup, phase, total_gpus, batch, new, cached), passes.at(total_gpus, batch)
+    by_gpus, by_batch = (passes.changes(axis, total_gpus, batch) for axis in (0, 1))
+    return own.LayoutResult(*asked, layouts, by_batch, by_gpus)

@@ -110,13 +110,9 @@ class LayoutResult(FigureResult):
         }
         times = {label: row["time_ms"] for label, row in rows.items()}
         tokens = f"{self.new_tokens:,.12g} new tokens over {self.cached_tokens:,.12g} cached"
-        caption = pictures.caption(
-            self.setup,
-            None,
-            ESTIMATOR,
-            f"A pass of {quantity(self.batch, 'sequence')}, {tokens}.",
-            "Of a slice of x by y by z, x cuts the model width, y and z the hidden one.",
-        )
+        load = f"A pass of {quantity(self.batch, 'sequence')}, {tokens}."
+        axes = "Of a slice of x by y by z, x cuts the model width, y and z the hidden one."
+        caption = pictures.caption(self.setup, None, ESTIMATOR, load, axes)
         where = f"{self.gpus:g} of {self.setup.system.title}"
         title = f"{self.setup.model.name} on {where}: {self.phase} time by layout"
         panels = [Panel("", "ms", bars, ends=overlapping(bars, times))]

@@ -6,7 +6,7 @@ from infer_jax import verbs
 from infer_jax.results.problems import refuse
 from infer_jax.verbs import options as opt
 from infer_jax.verbs.asking import verb
-from infer_jax.verbs.option import Option, either
+from infer_jax.verbs.option import Option, either, without_none
 
 
 @verb
@@ -70,10 +70,10 @@ def memory(
     longest = float(arch.max_positions)
     if max_model_len is None and longest >= UNBOUNDED:
         raise refuse("max_model_len", "missing", "the tokens of the longest request")
-    if max_model_len is not None and max_model_len > longest:
-        raise refuse(
-            "max_model_len", max_model_len, f"at most {longest:.12g}{inputs.context_hint()}"
-        )
+    context = either(max_model_len, longest)
+    if context > longest:
+        allowed = f"at most {longest:.12g}{inputs.context_hint()}"
+        raise refuse("max_model_len", context, allowed)
     if batch is not None:
         inputs.check_context(setup.model, inputs.workload(isl, osl, 0.0))
     settings, overheads = own.server_settings(setup.system)
@@ -86,14 +86,9 @@ def memory(
     if max_num_batched_tokens is None:  # of a server for these requests, as ``estimate`` has it
         prompt = isl + slots if batch is not None and float(served.whole) else slots
         tokens = max(tokens, prompt)
-    settings = settings.with_(
-        context=either(max_model_len, longest),
-        batched_tokens=tokens,
-        sequences=slots,
-        block=block_size,
-    )
-    if gpu_memory_utilization is not None:
-        settings = settings.with_(utilization=gpu_memory_utilization)
+    asked = without_none(utilization=gpu_memory_utilization)
+    asked |= {"context": context, "batched_tokens": tokens, "sequences": slots}
+    settings = settings.with_(**asked, block=block_size)
     lengths = MeanLengths(*map(jnp.asarray, (isl, osl, float(served.held_output), 0.0)))
     ranks = Ranks(plan.tp, plan.attention_dp, plan.pp)
     parts = ranks, settings, overheads, lengths, jnp.asarray(group)

@@ -171,18 +171,10 @@ class OffloadResult(FigureResult):
         grid, front = self.grid, self.grid.frontier()
         curve = {"": {"best blocks": (grid.time[front], grid.throughput[front])}}
         at = [front[round(share * (len(front) - 1))] for share in NAMED]
-        requests = {
-            (float(grid.time[i]), float(grid.throughput[i])): quantity(
-                grid.gpu_batch[i] * grid.batches[i], "request"
-            )
-            for i in at
-        }
-        caption = pictures.caption(
-            self.setup,
-            self.workload,
-            self.estimator,
-            "A point is a block of requests with its best placement of weights, cache and states.",
-        )
+        sizes = {i: quantity(grid.gpu_batch[i] * grid.batches[i], "request") for i in at}
+        requests = {(float(grid.time[i]), float(grid.throughput[i])): x for i, x in sizes.items()}
+        dot = "A point is a block of requests with its best placement of weights, cache and states."
+        caption = pictures.caption(self.setup, self.workload, self.estimator, dot)
         title = f"{self.setup.model.name} on {float(self.gpus):g} {self.setup.system.title}"
         return plot_tradeoff(curve, requests, title=title, caption=caption)
 

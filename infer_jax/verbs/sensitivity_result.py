@@ -191,18 +191,14 @@ class SensitivityResult(pictures.EstimatorResult):
                         rows.setdefault(e.path, {"path": e.path})[i] = f"{e.slope:+.3f}"
                         weights[e.path] = max(weights.get(e.path, 0.0), e.weight)
             first = sorted(rows, key=lambda path: -weights[path])[: self.top]
-            columns = [
-                Column(
-                    f"{float(x.point.plan.tp):.3g} GPUs",
-                    f"batch {float(x.point.workload.batch):.3g}",
-                    lambda row, i=i: row.get(i, "0"),
-                    left=False,
-                )
-                for i, x in enumerate(self.points)
-            ]
+            columns = [NUMBER]
+            for i, (point, _) in enumerate(self.points):
+                gpus, batch = f"{float(point.plan.tp):.3g}", f"{float(point.workload.batch):.3g}"
+                head = f"{gpus} GPUs", f"batch {batch}"
+                columns.append(Column(*head, lambda row, i=i: row.get(i, "0"), left=False))
             title = known_outputs()[name].short
             yield from ("", f"Elasticities of {title} along the frontier, cheapest first")
-            yield table([rows[path] for path in first], (NUMBER, *columns))
+            yield table([rows[path] for path in first], columns)
 
     def _figure(self) -> Figure:
         """A tornado of the first point: what 10 % more of each number does to each output."""
@@ -218,10 +214,8 @@ class SensitivityResult(pictures.EstimatorResult):
             if bars and not output.drawn:
                 panels[output.short] = bars
         work, plan = point.workload, deployment(point.plan)
-        caption = self.caption(
-            work,
-            f"{float(work.batch):.6g} requests in flight, {plan.label}. All else is held.",
-        )
+        load = f"{float(work.batch):.6g} requests in flight, {plan.label}. All else is held."
+        caption = self.caption(work, load)
         gpus = f"{float(plan.instance):g} {self.setup.system.title}"
         title = f"{self.setup.model.name} on {gpus}: what 10 % more of each number changes"
         return plot_tornado(panels, title=title, caption=caption)

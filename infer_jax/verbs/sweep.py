@@ -84,11 +84,8 @@ def sweep(
     from infer_jax.verbs import pictures
 
     request = request_of(space, keep, estimator, feasible)
-    rows, drawn = pictures.split(
-        out,
-        f"a name that ends in {', '.join(writers.KINDS)}",
-        lambda name: Path(name).suffix in writers.KINDS,
-    )
+    names = pictures.picture_endings(writers.KINDS)
+    rows, drawn = pictures.split(out, names, lambda name: Path(name).suffix in writers.KINDS)
     if drawn and isinstance(request.keep, sweeps.Quantiles):
         raise refuse("out", drawn[0], "for a picture a file that keeps rows, or a histogram")
     with busy("reading the space"):
