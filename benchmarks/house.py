@@ -62,16 +62,16 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 9_684,
-    "lines of code of the front without what stands apart": 6_940,
-    "lines of code of the package": 41_091,
-    "lines of code of the package without what stands apart": 34_569,
-    "lines of code of kernels": 551,
+    "lines of code of the front": 9_626,
+    "lines of code of the front without what stands apart": 6_885,
+    "lines of code of the package": 41_033,
+    "lines of code of the package without what stands apart": 34_514,
+    "lines of code of kernels": 548,
     "lines of code of launch and measure": 790,
     "lines of code of chips": 2_065,
     "lines of code of fleets": 3_116,
-    "lines of the package": 72_030,
-    "lines of the package without what stands apart": 60_468,
+    "lines of the package": 71_970,
+    "lines of the package without what stands apart": 60_411,
     "files of the package": 414,
     "files of the package without what stands apart": 336,
     "lines of experiments": 11_464,
