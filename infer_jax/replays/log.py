@@ -130,16 +130,7 @@ def _of_one(log: Log, mine: np.ndarray, span: slice, sizes: Sequence[int]) -> Lo
 def log_of(s: State, requests: Requests, concurrency: Array | None) -> Log:
     """The log of a finished run: steps and entries become times."""
     zero = jnp.zeros_like(s.log.entries)
-    path, marks = _events(s.log, s.log.path, zero, s.log.entries)
-    index = jnp.arange(s.log.last.shape[0])
-    there = index < requests.count
-    if concurrency is not None:
-        # one that was held back is sent when an earlier one leaves
-        left = jnp.sort(jnp.where(there, marks.last, UNREACHED))
-        leaver = index - concurrency
-        arrival = jnp.where(leaver >= 0, left[jnp.maximum(leaver, 0)], -1)
-        marks = marks._replace(arrival=arrival)
-    return _logged(s, s.log, path, marks, requests, concurrency, s.cache.cached)
+    return _log(s, s.log, (zero, s.log.entries), requests, concurrency, s.cache.cached)
 
 
 def routed_log_of(servers: State, record: Record, requests: Requests, server: Array) -> RoutedLog:
@@ -150,23 +141,26 @@ def routed_log_of(servers: State, record: Record, requests: Requests, server: Ar
     owner = jnp.where(jnp.arange(size) < record.entries, record.path.server, count)
     order = jnp.argsort(owner, stable=True)
     begin = jnp.searchsorted(owner[order], jnp.arange(count + 1)).astype(jnp.int32)
-    path = jax.tree.map(lambda x: x[order], record.path)
-    path, marks = _events(record, path, begin[server], begin[server + 1])
+    record = record._replace(path=jax.tree.map(lambda x: x[order], record.path))
     cached = servers.cache.cached
     if cached is not None:
         cached = cached[server, jnp.arange(server.shape[0])]
-    log = _logged(servers, record, path, marks, requests, None, cached)
-    return RoutedLog(log, server, begin)
+    span = begin[server], begin[server + 1]
+    return RoutedLog(_log(servers, record, span, requests, None, cached), server, begin)
 
 
-def _events(record: Record, path: Path, begin: Array, end: Array) -> tuple[Path, Marks]:
-    """The path, and the entries in it of each request; a server's go from ``begin`` to ``end``.
-
-    The last is found by its step, by halves.
-    """
-    size = path.time.shape[0]
-    written = jnp.arange(size) < record.entries
-    path = jax.tree.map(lambda x: jnp.where(written, x, jnp.zeros_like(x)), path)
+def _log(
+    s: State,
+    record: Record,
+    span: tuple[Array, Array],
+    requests: Requests,
+    concurrency: Array | None,
+    cached: Array | None,
+) -> Log:
+    """The log of one server or several; ``span``: entries of the path of each request's server."""
+    size, index = record.path.time.shape[0], jnp.arange(record.last.shape[0])
+    written, there = jnp.arange(size) < record.entries, index < requests.count
+    path = jax.tree.map(lambda x: jnp.where(written, x, jnp.zeros_like(x)), record.path)
 
     def halve(_: int, between: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = between
@@ -174,46 +168,43 @@ def _events(record: Record, path: Path, begin: Array, end: Array) -> tuple[Path,
         later = (path.steps[middle] < record.last) & (low < high)
         return jnp.where(later, middle + 1, low), jnp.where(later, high, middle)
 
-    begin, end = (jnp.broadcast_to(x, record.last.shape) for x in (begin, end))
+    # the entry of the last token is found by its step, by halves
+    begin, end = (jnp.broadcast_to(x, index.shape) for x in span)
     last, _ = lax.fori_loop(0, size.bit_length(), halve, (begin, end))
     last = jnp.minimum(jnp.maximum(last, begin + record.ready), size - 1)
     before = jnp.where(record.admitted > 0, begin + record.admitted - 1, -1)
-    return path, Marks(before, begin + record.first, last, jnp.full_like(last, -1))
-
-
-def _logged(
-    s: State,
-    record: Record,
-    path: Path,
-    marks: Marks,
-    requests: Requests,
-    concurrency: Array | None,
-    cached: Array | None,
-) -> Log:
-    there = jnp.arange(record.last.shape[0]) < requests.count
+    marks = Marks(before, begin + record.first, last, jnp.full_like(last, -1))
+    if concurrency is not None:
+        # one that was held back is sent when an earlier one leaves
+        left = jnp.sort(jnp.where(there, last, UNREACHED))
+        leaver = index - concurrency
+        marks = marks._replace(arrival=jnp.where(leaver >= 0, left[jnp.maximum(leaver, 0)], -1))
     all_in = ~jnp.any(jnp.asarray(s.cache.overflowed))
-    facts = {
-        "preempted": jnp.where(there, record.preempted, 0),
-        "cached": None if cached is None else jnp.where(there, cached, 0),
-        "complete": (jnp.sum(s.clock.finished) >= requests.count) & all_in,
-        "entries": record.entries,
-    }
-    return timed(path, marks, requests, concurrency, **facts)
+    return Log(
+        **_times(path, marks, requests, concurrency),
+        output=requests.output,
+        count=requests.count,
+        path=path,
+        marks=marks,
+        preempted=jnp.where(there, record.preempted, 0),
+        complete=(jnp.sum(s.clock.finished) >= requests.count) & all_in,
+        entries=record.entries,
+        cached=None if cached is None else jnp.where(there, cached, 0),
+    )
 
 
-def timed(
-    path: Path, marks: Marks, requests: Requests, concurrency: Array | None, **facts: object
-) -> Log:
-    """The times of all requests, from those of the entries of a path; ``facts``: the rest."""
-    begin = jnp.where(marks.before >= 0, path.time[jnp.maximum(marks.before, 0)], 0.0)
+def _times(
+    path: Path, marks: Marks, requests: Requests, concurrency: Array | None
+) -> dict[str, Array]:
+    """The times of all requests, from those of the entries of a path."""
+    admitted = jnp.where(marks.before >= 0, path.time[jnp.maximum(marks.before, 0)], 0.0)
     arrival = requests.arrival
     if concurrency is not None:
         sent = path.time[jnp.maximum(marks.arrival, 0)]
         held = (marks.arrival >= 0) & (sent > arrival)
         arrival = jnp.where(held, sent, arrival)
     first, last = path.time[marks.first], path.time[marks.last]
-    output, count = requests.output, requests.count
-    return Log(arrival, begin, first, last, output, count, path, marks, **facts)  # pyright: ignore[reportArgumentType]
+    return {"arrival": arrival, "admitted": admitted, "first": first, "last": last}
 
 
 def path_gradient(
@@ -252,8 +243,8 @@ def path_gradient(
         since = lax.cummax(jnp.where(path.woken_by >= 0, jnp.arange(spent.shape[0]), -1))
         came = arrival[jnp.maximum(path.woken_by, 0)]
         times = elapsed + jnp.where(since >= 0, (came - elapsed)[jnp.maximum(since, 0)], 0.0)
-    same = {name: getattr(log, name) for name in ("preempted", "complete", "entries", "cached")}
-    return timed(path._replace(time=times), log.marks, requests, concurrency, **same)
+    path = path._replace(time=times)
+    return log._replace(path=path, **_times(path, log.marks, requests, concurrency))
 
 
 def _before(times: Array) -> Array:

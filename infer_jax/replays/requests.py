@@ -6,6 +6,7 @@ blocks: which parts are shared, and by whom.
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -58,14 +59,25 @@ class Prefixes(NamedTuple):
         if len(hashes) != len(tokens):
             sizes = f"{len(hashes)} rows of hashes, {len(tokens)} prompts"
             raise InputError("Prefixes", "hashes", sizes, "a row of hashes for each prompt")
-        nodes, walked, wholes = _Nodes(), [], []
+        children: dict[tuple[int, int], int] = {}
+        nodes: list[_Node] = []
+        walks: list[tuple[list[tuple[_Node, int]], bool]] = []
         for row, count in zip(hashes, tokens.astype(int).tolist(), strict=True):
-            # full blocks up to the end of each hash, and whether the last ends the prompt
-            full = count // block
-            ends = [min(length * (i + 1) // block, full) for i in range(len(row))]
-            wholes.append(bool(ends) and ends[-1] == full and count == full * block)
-            walked.append(nodes.walk(row, ends, wholes[-1]))
-        return nodes.parts(walked, wholes, block)
+            at, end, full, walk = -1, 0, count // block, list[tuple[_Node, int]]()
+            for i, name in enumerate(row, 1):
+                begin, end = end, min(length * i // block, full)
+                if end == begin:
+                    continue
+                at = children.setdefault((at, name), len(nodes))
+                if at == len(nodes):
+                    nodes.append(_Node(begin))
+                nodes[at].ends[end] += 1
+                walk.append((nodes[at], end))
+            whole = 0 < end == full and count == full * block
+            if whole:
+                nodes[at].alone.add(end)
+            walks.append((walk, whole))
+        return _parts_of(walks, block)
 
     def padded(self, count: int) -> "Prefixes":
         """The same with rows for ``count`` requests: those behind share nothing."""
@@ -77,70 +89,53 @@ class Prefixes(NamedTuple):
         return self._replace(parts=np.concatenate([self.parts, none]), **rest)
 
 
-class _Nodes:
-    """A tree of hashes, with the blocks at which some prompt ends within each."""
+class _Node:
+    """The tokens of one hash, with the blocks at which prompts end in it."""
 
-    def __init__(self) -> None:
-        self.child: dict[tuple[int, int], int] = {}
-        self.ends: dict[int, Counter[int]] = {}  # of prompts that go no further in a node
-        self.alone: dict[int, set[int]] = {}  # last blocks of prompts that they fill
+    def __init__(self, begin: int) -> None:
+        self.begin = begin  # its first block
+        self.ends: Counter[int] = Counter()  # how many prompts go no further
+        self.alone: set[int] = set()  # last blocks of prompts that they fill
 
-    def walk(self, row: Sequence[int], ends: list[int], whole: bool) -> list[tuple[int, int, int]]:
-        """Node, first and last block of each hash of a prompt that has a block."""
-        at, begin, walked = -1, 0, []
-        for name, end in zip(row, ends, strict=True):
-            if end == begin:
-                continue
-            at = self.child.setdefault((at, name), len(self.child))
-            self.ends.setdefault(at, Counter())[end] += 1
-            walked.append((at, begin, end))
-            begin = end
-        if whole and walked:
-            self.alone.setdefault(at, set()).add(begin)
-        return walked
+    @cached_property
+    def pieces(self) -> list[tuple[int, int, int]]:
+        """First and last block of each piece between two ends, and how many requests have it."""
+        cuts = sorted({*self.ends, *(x - 1 for x in self.alone if x - 1 > self.begin)})
+        counts = [sum(n for end, n in self.ends.items() if end >= cut) for cut in cuts]
+        return list(zip([self.begin, *cuts], cuts, counts, strict=False))
 
-    def parts(
-        self, walked: list[list[tuple[int, int, int]]], wholes: list[bool], block: int
-    ) -> Prefixes:
-        """Pieces between ends, joined where the same requests have them."""
-        number: dict[tuple[int, int], int] = {}
-        sizes: list[int] = []
-        rows: list[list[int]] = []
-        ends: list[bool] = []
-        for steps, whole in zip(walked, wholes, strict=True):
-            row: list[int] = []
-            before = 0
-            final = False
-            for node, begin, end in steps:
-                for low, high, count, alone in self._pieces(node, begin, end):
-                    if count == 1:
-                        break
-                    key = (node, high)
-                    if key not in number:
-                        joins = count == before and not alone and row
-                        number[key] = row[-1] if joins else len(sizes)
-                        if not joins:
-                            sizes.append(0)
-                        sizes[number[key]] += high - low
-                    if not row or row[-1] != number[key]:
-                        row.append(number[key])
-                    before = count
-                    final = whole and high == steps[-1][2]
-            rows.append(row)
-            ends.append(final)
-        return _arrays(rows, sizes, ends, block)
 
-    def _pieces(self, node: int, begin: int, end: int) -> list[tuple[int, int, int, bool]]:
-        """First and last block of each piece up to ``end``, requests that have it, if it is one."""
-        ends, alone = self.ends[node], self.alone.get(node, set())
-        cuts = sorted({*ends, *(x - 1 for x in alone if x - 1 > begin)})
-        pieces, low = [], begin
-        for high in cuts:
-            if high > end:
-                break
-            pieces.append((low, high, sum(n for e, n in ends.items() if e >= high), high in alone))
-            low = high
-        return pieces
+def _parts_of(walks: list[tuple[list[tuple[_Node, int]], bool]], block: int) -> Prefixes:
+    """Pieces of nodes, joined where the same requests have them.
+
+    ``walks``: of each prompt its nodes, to which end it is in each, and whether it fills its last
+    block.
+    """
+    number: dict[tuple[_Node, int], int] = {}
+    sizes: list[int] = []
+    rows: list[list[int]] = []
+    ends: list[bool] = []
+    for walk, whole in walks:
+        row: list[int] = []
+        before, final = 0, False
+        for node, end in walk:
+            for low, high, count in node.pieces:
+                if high > end or count == 1:
+                    break
+                key = (node, high)
+                if key not in number:
+                    joins = count == before and high not in node.alone and row
+                    number[key] = row[-1] if joins else len(sizes)
+                    if not joins:
+                        sizes.append(0)
+                    sizes[number[key]] += high - low
+                if not row or row[-1] != number[key]:
+                    row.append(number[key])
+                before = count
+                final = whole and high == walk[-1][1]
+        rows.append(row)
+        ends.append(final)
+    return _arrays(rows, sizes, ends, block)
 
 
 def _arrays(rows: list[list[int]], sizes: list[int], ends: list[bool], block: int) -> Prefixes:
@@ -204,28 +199,34 @@ class Requests(NamedTuple):
                 an engine computes its last token at least.
         """
         times = np.asarray(arrival, float)
-        found = np.zeros(times.shape) if cached is None else cached
-        sizes = [np.asarray(x) for x in (prompt, output, found)]
-        if times.ndim != 1 or not len(times) or any(x.shape != times.shape for x in sizes):
-            shapes = (times.shape, *(x.shape for x in sizes))
+        hits = np.zeros(times.shape) if cached is None else np.asarray(cached)
+        prompts, outputs = np.asarray(prompt), np.asarray(output)
+        shapes = times.shape, prompts.shape, outputs.shape, hits.shape
+        if times.ndim != 1 or not len(times) or len(set(shapes)) > 1:
             raise InputError("Requests", "lengths", shapes, "three lists of one length, not empty")
         if not np.all(np.isfinite(times)) or times[0] < 0 or np.any(np.diff(times) < 0):
             raise InputError("Requests", "arrival", times, "seconds that never decrease, from 0")
-        for name, x in zip(("prompt", "output"), sizes[:2], strict=True):
+        for name, x in (("prompt", prompts), ("output", outputs)):
             if not np.all((x >= 1) & (x < LONGEST) & (x == np.floor(x))):
                 raise InputError("Requests", name, x, f"whole tokens from 1 to {LONGEST}")
-        if not np.all((sizes[2] >= 0) & (sizes[2] < sizes[0]) & (sizes[2] == np.floor(sizes[2]))):
-            raise InputError("Requests", "cached", sizes[2], "whole tokens, fewer than the prompt")
+        if not np.all((hits >= 0) & (hits < prompts) & (hits == np.floor(hits))):
+            raise InputError("Requests", "cached", hits, "whole tokens, fewer than the prompt")
         count = len(times)
-        more = 1 + power_of_two(count) - count
-        padding = np.ones((3, more)) * [[1], [1], [0]]
-        sizes = [np.concatenate(x).astype(np.int32) for x in zip(sizes, padding, strict=True)]
-        times = np.concatenate([times, np.full(more, FAR_FUTURE)])
-        prompts, outputs, hits = sizes
-        own = None if drafts is None else drafts.padded(len(times))
-        parts = None if prefixes is None else prefixes.padded(len(times))
-        sizes = (prompts, outputs, np.asarray(count, np.int32), hits)
-        return cls._make((times, *sizes, own, parts, None))
+        size = 1 + power_of_two(count)
+
+        def padded(values: np.ndarray, rest: float, kind: type) -> np.ndarray:
+            return np.concatenate([values, np.full(size - count, rest)]).astype(kind)
+
+        columns = (
+            padded(times, FAR_FUTURE, float),
+            padded(prompts, 1, np.int32),
+            padded(outputs, 1, np.int32),
+            np.asarray(count, np.int32),
+            padded(hits, 0, np.int32),
+        )
+        more = None if drafts is None else drafts.padded(size)
+        parts = None if prefixes is None else prefixes.padded(size)
+        return cls._make((*columns, more, parts, None))
 
 
 class ArrivingRequests(NamedTuple):
