@@ -40,18 +40,8 @@ from infer_jax.servers.stream import RequestStream
 from infer_jax.specs import Architecture, Hardware
 
 COLUMNS = ("arrival", "admitted", "first", "last", "preempted", "cached")  # of requests
-
-
-class ServedRequests(NamedTuple):
-    """Columns of all requests; logs of servers that decode, each with its requests; series.
-
-    ``front``: seconds before the scheduler sees a request.
-    """
-
-    columns: dict[str, np.ndarray]
-    logs: Sequence[tuple[Log, np.ndarray]]
-    series: Sequence[Series]
-    front: float
+# columns of all requests; logs of servers that decode, each with its requests; series of servers
+Served = tuple[dict[str, np.ndarray], Sequence[tuple[Log, np.ndarray]], Sequence[Series]]
 
 
 class ReplayedPools(NamedTuple):
@@ -86,7 +76,7 @@ class ReplayedPools(NamedTuple):
         loop = None if concurrency is None else int(concurrency)
         return serve_pools(first, last, requests, self.crossing, concurrency=loop)
 
-    def served(self, requests: ArrivingRequests, concurrency: float | None) -> ServedRequests:
+    def served(self, requests: ArrivingRequests, concurrency: float | None) -> Served:
         """Prompts are dealt to prefill instances in turn, caches to those that decode."""
         count, (first, last) = len(requests.prompt), self.pools
         cached, copies = np.zeros(count), int(first.copies)
@@ -101,11 +91,10 @@ class ReplayedPools(NamedTuple):
         share = first.layout.tp / last.layout.tp
         for own in map(self.prefill.series, done.logs[0]):
             series.append(own._replace(power=own.power * share))
-        columns = {name: getattr(done, name) for name in COLUMNS[:-1]}
+        columns = {name: np.array(getattr(done, name)) for name in COLUMNS[:-1]}
+        columns["arrival"] -= self.prefill.front
         columns |= {"cached": cached, "copy": done.decode}
-        return ServedRequests(
-            columns, [*zip(done.logs[1], mine, strict=True)], series, self.prefill.front
-        )
+        return columns, [*zip(done.logs[1], mine, strict=True)], series
 
 
 def pools_of(
@@ -215,23 +204,22 @@ class ReplayedCluster:
             InputError: a request that a server never holds.
         """
         try:
-            served = (self.pools or self).served(requests, concurrency)
+            columns, logs, series = (self.pools or self).served(requests, concurrency)
         except InputError as error:  # by the option that sets what it is about
             names = {"slots": "max_num_seqs", "budget": "max_num_batched_tokens"}
             field = names.get(error.field, error.field)
             raise refuse(field, error.value, error.allowed) from None
-        columns = served.columns | {"arrival": served.columns["arrival"] - served.front}
-        gaps = [gaps_of(log, counted[mine]) for log, mine in served.logs]
+        gaps = [gaps_of(log, counted[mine]) for log, mine in logs]
         return ReplayRun(
             **columns,
             prompt=requests.prompt,
             output=requests.output,
             counted=counted,
             gaps=Gaps(*(np.concatenate(x) for x in zip(*gaps, strict=True))),
-            series=tuple(served.series),
+            series=tuple(series),
         )
 
-    def served(self, requests: ArrivingRequests, concurrency: float | None) -> ServedRequests:
+    def served(self, requests: ArrivingRequests, concurrency: float | None) -> Served:
         """Requests of copies in turn, or of servers behind a router."""
         server, count, logs = self.server, len(requests.prompt), list[tuple[Log, np.ndarray]]()
         groups = self.copies if self.ranks > 1 or self.router is None else 1
@@ -256,7 +244,8 @@ class ReplayedCluster:
             for name in COLUMNS:
                 if getattr(log, name) is not None:
                     columns[name][mine] = np.asarray(getattr(log, name))[: len(mine)]
-        return ServedRequests(columns, logs, [server.series(log) for log, _ in logs], server.front)
+        columns["arrival"] -= server.front
+        return columns, logs, [server.series(log) for log, _ in logs]
 
 
 def _by_server(routed: RoutedLog, mine: np.ndarray) -> list[tuple[Log, np.ndarray]]:
