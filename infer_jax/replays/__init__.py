@@ -1,4 +1,14 @@
-"""Replays an engine's scheduler: when each request is admitted, fed, decoded, preempted."""
+"""Replays an engine's scheduler: when each request is admitted, fed, decoded, preempted.
+
+An iteration is read from ``Server.iterate`` (``server.py``) through ``Scheduler.compose``
+(``scheduler.py``: ``admit``, ``feed``, ``make_room``) to ``Server.finish``. Both work on a
+``State`` (``state.py``) by the rules of an engine (``rules.py``, ``decode_first.py``,
+``prefill_first.py``). What a server may have beside is an object that they ask at the same moments:
+its drafts (``drafts.py``), and its cache of prompts (``prefix_cache.py``, ``radix_cache.py``).
+
+Several servers behind a router are in ``cluster.py``, ``copies.py``, ``ranks.py`` and ``pools.py``.
+``loops.py`` runs servers, ``log.py`` says what happened, ``runs.py`` has its statistics.
+"""
 
 from collections.abc import Callable
 from importlib import import_module

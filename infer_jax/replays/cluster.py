@@ -19,9 +19,10 @@ from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
 from infer_jax.errors import InputError
-from infer_jax.replays.decode_run import Rows, StepTime
+from infer_jax.replays.decode_run import StepTime
 from infer_jax.replays.log import RoutedLog, routed_log_of
 from infer_jax.replays.requests import FAR_FUTURE, Prefixes, Requests
+from infer_jax.replays.rows import Rows
 from infer_jax.replays.rules import Rules
 from infer_jax.replays.server import ComposedPass, PassRun, Server
 from infer_jax.replays.state import UNREACHED, Record, State, note, put
@@ -95,13 +96,9 @@ class Beginnings(NamedTuple):
 
 
 def chosen(
-    router: str,
-    load: QueueLoad,
-    at: Array,
-    begins: Beginnings | None,
-    rank: Array,
+    router: str, load: QueueLoad, at: Array, begins: Beginnings | None, rank: Array,
     there: Array | None = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """The server that gets the request of number ``at``; ``rank``: the servers of earlier ones.
 
     ``there``: which servers take requests, all where it is None; turns and hashes go over these.
@@ -122,15 +119,17 @@ def chosen(
     mean.
     """
     queue = load.waiting + load.running
-    servers = len(queue) if there is None else jnp.sum(there, dtype=jnp.int32)
+    if there is None:
+        there = jnp.ones_like(queue, bool)
+    servers = jnp.sum(there, dtype=jnp.int32)
 
     def least_loaded(values: Array) -> Array:
         """The first server with the least, of those that take requests."""
-        return jnp.argmin(values if there is None else jnp.where(there, values, UNREACHED))
+        return jnp.argmin(jnp.where(there, values, UNREACHED))
 
     def numbered(k: Array) -> Array:
         """The server of that number among those that take requests."""
-        return k if there is None else jnp.argsort(~there, stable=True)[k]
+        return jnp.argmax(jnp.cumsum(there) > k)
 
     if router == "round_robin":
         return numbered(jnp.remainder(at, servers))
@@ -143,15 +142,14 @@ def chosen(
         return shortest
     assert begins is not None
     if router == "cache_aware":
-        here = True if there is None else there
-        most = jnp.max(queue, initial=0, where=here)
-        few = jnp.min(queue, initial=UNREACHED, where=here)
+        most = jnp.max(queue, initial=0, where=there)
+        few = jnp.min(queue, initial=UNREACHED, where=there)
         uneven = (most - few > UNEVEN_REQUESTS) & (most > UNEVEN_RATIO * few)
         alike = rank[jnp.asarray(begins.like)[at]]
         known = (jnp.asarray(begins.share)[at] > MIN_SHARE) & ~uneven
-        return jnp.where(known if there is None else known & there[alike], alike, shortest)
-    home = numbered(jnp.floor(jnp.asarray(begins.home)[at] * servers).astype(shortest.dtype))
-    total = jnp.sum(queue if there is None else jnp.where(there, queue, 0))
+        return jnp.where(known & there[alike], alike, shortest)
+    home = numbered(jnp.floor(jnp.asarray(begins.home)[at] * servers))
+    total = jnp.sum(queue, where=there)
     # whole numbers on both sides of a tie
     return jnp.where(queue[home] * servers <= MAX_LOAD * (total + 1), home, shortest)
 
@@ -172,12 +170,11 @@ T = TypeVar("T")
 
 
 class Planned(NamedTuple):
-    """The pass that a copy has put together, the passes to its next event, and when that is."""
+    """The pass that a copy has put together, and the passes to its next event."""
 
     batch: ComposedPass
     run: PassRun
     again: Array  # whether more may be fed to it, so that the passes may not run yet
-    end: Array
 
 
 class Sent(NamedTuple):
@@ -208,6 +205,10 @@ class ServerStates(NamedTuple):
         """The states with a leading axis, without their record."""
         return self.rows.trees[0]
 
+    def with_servers(self, servers: State) -> "ServerStates":
+        """With all servers changed, of which none has planned what it does next."""
+        return self._replace(rows=Rows.of((servers, None)))
+
     @property
     def finished(self) -> Int[Array, ""]:
         """Requests that have their last token."""
@@ -227,15 +228,15 @@ class ServerStates(NamedTuple):
         """``ask`` of every server, side by side, which leaves the record as it is."""
         return jax.vmap(lambda s, *x: ask(s._replace(log=self.record), *x))(self.servers, *more)
 
-    def each(self, act: Callable[..., tuple[State, T]], *more: object) -> tuple["ServerStates", T]:
+    def each(self, act: Callable[[State], tuple[State, T]]) -> tuple["ServerStates", T]:
         """All servers changed, one after another, and what ``act`` says of each beside that."""
 
-        def body(record: Record, x: tuple[Rows, tuple]) -> tuple[Record, tuple[Rows, T]]:
-            s, said = act(x[0].trees[0]._replace(log=record), *x[1])
-            return s.log, (Rows.of((s._replace(log=None), None), 0), said)
+        def body(record: Record, row: Rows) -> tuple[Record, tuple[Rows, T]]:
+            s, answer = act(row.trees[0]._replace(log=record))
+            return s.log, (Rows.of((s._replace(log=None), None), 0), answer)
 
-        record, (rows, said) = lax.scan(body, self.record, (self.rows, more))
-        return self._replace(rows=rows, record=record), said
+        record, (rows, answers) = lax.scan(body, self.record, self.rows)
+        return self._replace(rows=rows, record=record), answers
 
 
 @dataclass(eq=False)

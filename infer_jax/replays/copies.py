@@ -26,10 +26,11 @@ from infer_jax.replays.cluster import (
     Windows,
     check_servers,
 )
-from infer_jax.replays.decode_run import Rows, StepTime, decode_run, steps_until
+from infer_jax.replays.decode_run import StepTime, decode_run, steps_until
 from infer_jax.replays.log import RoutedLog
 from infer_jax.replays.loops import entries_or_turns, serve_by
 from infer_jax.replays.requests import FAR_FUTURE, Requests
+from infer_jax.replays.rows import Rows
 from infer_jax.replays.rules import Rules
 from infer_jax.replays.server import Server
 from infer_jax.replays.state import State, change_where, put
@@ -118,8 +119,8 @@ class CopyGroup(ServerGroup):
         c = super().start(servers, width, entries)
         like = jax.eval_shape(lambda s: self.plan(self.server(c), s)[1], c.at(c.sent.count)[0])
         none = jax.tree.map(lambda x: jnp.zeros((servers, *x.shape), x.dtype), like)
-        yes, end = jnp.ones_like(none.again), jnp.full_like(none.end, FAR_FUTURE)
-        none = Planned(none.batch._replace(idle=yes), none.run, yes, end)
+        yes, end = jnp.ones_like(none.again), jnp.full_like(none.run.end, FAR_FUTURE)
+        none = Planned(none.batch._replace(idle=yes), none.run._replace(end=end), yes)
         return c._replace(rows=Rows.of((c.servers, none)))
 
     def iterate(self, c: ServerStates) -> ServerStates:
@@ -128,7 +129,7 @@ class CopyGroup(ServerGroup):
         The copy with the event runs what it has put together, or gets the request, and plans anew.
         """
         finished = c.finished
-        due, ends = self.due(c, finished), self.planned(c).end
+        due, ends = self.due(c, finished), self.planned(c).run.end
         first = jnp.argmin(ends).astype(jnp.int32)
         comes = due <= ends[first]
         now = jnp.where(comes, jnp.maximum(due, c.now), ends[first])
@@ -144,7 +145,7 @@ class CopyGroup(ServerGroup):
         s = s.update(log={"path": path._replace(server=put(path.server, at, k))})
         # requests sent at one time are all routed by the loads before the copies poll
         held = self.due(c, finished + s.clock.finished - before) <= now
-        ready = planned._replace(again=held | planned.again, end=now)
+        ready = Planned(planned.batch, planned.run._replace(end=now), held | planned.again)
 
         s, planned = change_where(~held, (s, ready), lambda x: self.plan(server, x[0]))
         return c.put(k, s, planned)
@@ -158,7 +159,7 @@ class CopyGroup(ServerGroup):
         batch = server.batch(s)
         run = server.plan(s, ~again & ~batch.idle, batch)
         end = jnp.where(again | batch.waits, s.clock.now, run.end)
-        return s, Planned(batch, run, again, end)
+        return s, Planned(batch, run._replace(end=end), again)
 
     def planned(self, c: ServerStates) -> Planned:
         """What each copy does next."""

@@ -43,6 +43,8 @@ class GuaranteedNoEvict(Rules):
     def taken_blocks(self, s: State, requests: Requests) -> Array:
         return s.slots.reserved
 
+    used_blocks = taken_blocks
+
     def largest_blocks(self, prompt: Array, output: Array) -> Array:
         return self.blocks_of(prompt + output)
 
@@ -71,8 +73,7 @@ class BlockReuse(GuaranteedNoEvict):
         enough = held + self.reserved_blocks(chunk) <= self.admission_blocks(s)
         return jnp.logical_not(chunk.hit.waits) & enough
 
-    def taken_blocks(self, s: State, requests: Requests) -> Array:
-        return s.slots.sums.next + self.prompt_blocks(s, requests) - s.cache.shared
+    taken_blocks = Rules.taken_blocks
 
     def used_blocks(self, s: State, requests: Requests) -> Array:
         taken = s.slots.sums.last + self.prompt_blocks(s, requests)
@@ -81,7 +82,7 @@ class BlockReuse(GuaranteedNoEvict):
     def leaving_blocks(self, s: State, last: Array, now: Array) -> tuple[Array, Array]:
         return self.blocks_of(last), s.slots.blocks
 
-    def prompt_blocks(self, s: State, requests: Requests) -> Array:
+    def prompt_blocks(self, s: State, requests: Requests, more: Array | int = 0) -> Array:
         """All of the prompt has them."""
         whole = get(requests.prompt, jnp.maximum(s.batch.request, 0))
         return jnp.where(s.batch.request >= 0, self.blocks_of(whole), 0)
@@ -129,19 +130,11 @@ class Preempting(Rules):
         return self.blocks_of(prompt + output + ahead * self.drafts)
 
     # blocks in use
-    def used_blocks(self, s: State, requests: Requests) -> Array:
-        taken = s.slots.sums.last + self.prompt_blocks(s, requests)
-        return taken + s.unseen.blocks * s.cache.counts_unseen - s.cache.shared
-
     def leaving_blocks(self, s: State, last: Array, now: Array) -> tuple[Array, Array]:
         held = self.blocks_of(last)
         return held, held
 
-    def prompt_blocks(self, s: State, requests: Requests) -> Array:
-        return self._part_blocks(s, requests, s.clock.steps * 0)
-
-    def _part_blocks(self, s: State, requests: Requests, more: Array) -> Array:
-        """Blocks of the prompt that is partly computed, with ``more`` tokens of it."""
+    def prompt_blocks(self, s: State, requests: Requests, more: Array | int = 0) -> Array:
         at = jnp.maximum(s.batch.request, 0)
         whole = get(requests.prompt, at) + s.queue.next_lost
         tokens = jnp.where(self.hold > 0, whole, s.batch.computed + more)
@@ -150,8 +143,8 @@ class Preempting(Rules):
     # preemption
     def is_short(self, s: State, requests: Requests, chunk: ScheduledChunk) -> Array:
         more = jnp.where(chunk.begun, chunk.tokens, 0)
-        wanted = s.slots.sums.next + self._part_blocks(s, requests, more) - s.cache.shared
-        return (s.batch.tokens == 0) & (wanted + s.unseen.blocks > self.blocks)
+        wanted = self.decode_blocks(s) + self.prompt_blocks(s, requests, more)
+        return (s.batch.tokens == 0) & (wanted > self.blocks)
 
     def victim(self, s: State, requests: Requests) -> tuple[Array, Array]:
         """The last that was admitted (vLLM: ``self.running.pop()``); no pass of it is unread."""
@@ -164,7 +157,3 @@ class Preempting(Rules):
     ) -> State:
         """At its front (vLLM: ``self.waiting.prepend_request``)."""
         return after.update(queue={"head": victim})
-
-    def safe_steps(self, s: State) -> Array:
-        free = self.blocks - s.slots.sums.next - s.unseen.blocks + s.cache.shared
-        return self.steps_in(s, free)

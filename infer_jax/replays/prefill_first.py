@@ -110,19 +110,15 @@ class PrefillFirst(Rules):
         return s.drafts.reserved_tokens(s, steps, self)
 
     def taken_blocks(self, s: State, requests: Requests) -> Array:
-        part = jnp.where(s.batch.request >= 0, self.blocks_of(s.batch.computed), 0)
-        return s.slots.sums.last + part - s.cache.shared
-
-    def used_blocks(self, s: State, requests: Requests) -> Array:
-        return self.taken_blocks(s, requests) + s.unseen.blocks * s.cache.counts_unseen
+        return s.slots.sums.last + self.prompt_blocks(s, requests) - s.cache.shared
 
     def leaving_blocks(self, s: State, last: Array, now: Array) -> tuple[Array, Array]:
         return self.blocks_of(last), self.blocks_of(now)
 
     # preemption
     def is_short(self, s: State, requests: Requests, chunk: ScheduledChunk) -> Array:
-        wanted = s.slots.sums.next + s.unseen.next_blocks - s.cache.shared
-        return (s.batch.tokens == 0) & (s.slots.decoding > 1) & (wanted > self.blocks)
+        short = self.decode_blocks(s) > self.blocks
+        return (s.batch.tokens == 0) & (s.slots.decoding > 1) & short
 
     def victim(self, s: State, requests: Requests) -> tuple[Array, Array]:
         """The fewest tokens so far; of those the longest prompt, then the last to arrive."""
@@ -180,10 +176,6 @@ class PrefillFirst(Rules):
         so_far = total(jnp.where(rest, tokens + self.ahead, 0.0))
         ratio = so_far / (total(jnp.where(rest, output, 0)) + 1.0)
         return jnp.minimum(ratio, 1.0).astype(s.queue.new_token_ratio.dtype)
-
-    def safe_steps(self, s: State) -> Array:
-        free = self.blocks - s.slots.sums.next - s.unseen.next_blocks + s.cache.shared
-        return self.steps_in(s, free)
 
     # the end of a pass
     def finish(self, s: State, after: State, gone: Array, prompts: Array, idle: Array) -> State:

@@ -11,6 +11,7 @@ one is taken out, those behind it move up. Nothing is to be done when blocks are
 calls the same methods of all three.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import jax.numpy as jnp
@@ -18,7 +19,7 @@ from jax import Array, lax
 from jaxtyping import Bool, Int
 
 from infer_jax.replays.requests import Prefixes
-from infer_jax.replays.state import UNREACHED, State, change_where, get, note, put, total
+from infer_jax.replays.state import UNREACHED, State, Tree, change_where, get, note, put, total
 
 if TYPE_CHECKING:
     from infer_jax.replays.rules import Rules, ScheduledChunk
@@ -54,17 +55,9 @@ class NoCache(NamedTuple):
         """The state of a server that has just started."""
         return s
 
-    def try_next(self, ctx: "Scheduler", s: State, waits: Array) -> State:
-        """The state once the next request is looked up, if it ``waits`` and a pass may take it."""
-        return s
-
-    def lookup(self, ctx: "Scheduler", s: State) -> CacheHit:
-        """What is in the cache of the request that comes next."""
-        return CacheHit(get(ctx.requests.cached, s.queue.next))
-
-    def note_wait(self, s: State, chunk: "ScheduledChunk") -> State:
-        """The state that knows whether a request waits for what another one computes."""
-        return s
+    def look_up(self, ctx: "Scheduler", s: State) -> tuple["NoCache", CacheHit]:
+        """What is in the cache of the request that comes next, and the cache that knows it."""
+        return self, CacheHit(get(ctx.requests.cached, s.queue.next))
 
     def admit(
         self, ctx: "Scheduler", s: State, chunk: "ScheduledChunk", new: Array, once: Array
@@ -77,9 +70,11 @@ class NoCache(NamedTuple):
         """The cache once a request with ``tokens`` tokens in it was preempted."""
         return self
 
-    def finish(self, ctx: "Scheduler", s: State, after: State, go: Array, caught: Array) -> State:
-        """The state ``after`` passes, with what they took from the cache and left in it."""
-        return after
+    def finish(
+        self, ctx: "Scheduler", s: State, steps: Array, go: Array, caught: Array
+    ) -> "NoCache":
+        """The cache once passes have run up to a step, where ``go``, or were ``caught`` up with."""
+        return self
 
     def idle(self, rules: "Rules") -> Array | int:
         """Blocks of prompts in the cache that no request uses."""
@@ -126,9 +121,7 @@ class PrefixCache(NamedTuple):
         path = path._replace(kept=kept, fetching=fetching)
         return s._replace(cache=cache).update(log={"path": path})
 
-    try_next = NoCache.try_next
-
-    def lookup(self, ctx: "Scheduler", s: State) -> CacheHit:
+    def look_up(self, ctx: "Scheduler", s: State) -> tuple["PrefixCache", CacheHit]:
         rules, prefixes = ctx.rules, ctx.requests.prefixes
         assert prefixes is not None
         taken = rules.taken_blocks(s, ctx.requests) + s.unseen.blocks
@@ -166,7 +159,7 @@ class PrefixCache(NamedTuple):
             for x in (lost, popped)
         )
         blocks = found - again + jnp.where(complete, own, 0)
-        return CacheHit(
+        hit = CacheHit(
             tokens=blocks * rules.block,
             blocks=blocks,
             used=used - (again & uses),
@@ -177,14 +170,11 @@ class PrefixCache(NamedTuple):
             counted=self.counted,
             waits=waits,
         )
+        return self._replace(waits=waits & ctx.waits(s) & (s.batch.request < 0)), hit
 
     def _left(self, part: Array, gone: Array | int) -> Array:
         """Blocks of an unused part that are not among the first ``gone`` places of the queue."""
         return jnp.clip(get(self.place, part) - gone, 0, get(self.there, part))
-
-    def note_wait(self, s: State, chunk: "ScheduledChunk") -> State:
-        waits = chunk.waits & ~chunk.begun & chunk.hit.waits
-        return s.update(cache={"waits": waits})
 
     def admit(
         self, ctx: "Scheduler", s: State, chunk: "ScheduledChunk", new: Array, once: Array
@@ -277,39 +267,31 @@ class PrefixCache(NamedTuple):
         cache = self._use_up(rules, taken + self.shared)
         return cache._free(ctx, victim, tokens)
 
-    def finish(self, ctx: "Scheduler", s: State, after: State, go: Array, caught: Array) -> State:
+    def finish(
+        self, ctx: "Scheduler", s: State, steps: Array, go: Array, caught: Array
+    ) -> "PrefixCache":
         """Blocks are free of requests that the engine knows to have left."""
-        s = ctx.recount(s)
-        cache, rules, requests = after.cache, ctx.rules, ctx.requests
-        assert isinstance(cache, PrefixCache)
+        rules, requests, s = ctx.rules, ctx.requests, ctx.recount(s)
         # blocks taken in the first pass and in the last, before what leaves then is free again;
         # what the engine did not know to have left is free after the first
         slots, lags = s.slots, rules.overlap > 0
         there = slots.end < UNREACHED
-        held = rules.blocks_of(slots.base + after.clock.steps - 1)
-        taken = rules.taken_blocks(s, requests) + cache.shared
+        held = rules.blocks_of(slots.base + steps - 1)
+        taken = rules.taken_blocks(s, requests) + self.shared
         grown = jnp.maximum(taken + total(jnp.where(there, held, 0)) - slots.sums.next, taken)
         first = taken + s.unseen.blocks
-        cache = cache._use_up(rules, jnp.where(lags, first, jnp.maximum(first, grown)), go)
-        new = jnp.where(go & there & (slots.end <= after.clock.steps), slots.request, UNREACHED)
-        known, leaving = read_now(lags, cache.leaving, new, go, caught)
+        cache = self._use_up(rules, jnp.where(lags, first, jnp.maximum(first, grown)), go)
+        new = jnp.where(go & there & (slots.end <= steps), slots.request, UNREACHED)
+        known, leaving = read_now(lags, self.leaving, new, go, caught)
 
-        def body(carry: tuple[PrefixCache, Array]) -> tuple[PrefixCache, Array]:
-            cache, known = carry
-            at = jnp.min(known)
-            tokens = get(requests.prompt, at) + get(requests.output, at) - 1
-            cache = cache._free(ctx, at, tokens)
-            return cache, jnp.where(known == at, UNREACHED, known)
+        def free(cache: PrefixCache, at: Array) -> PrefixCache:
+            return cache._free(ctx, at, get(requests.prompt, at) + get(requests.output, at) - 1)
 
-        left = lax.while_loop(lambda carry: jnp.min(carry[1]) < UNREACHED, body, (cache, known))
-        cache = left[0]
-        cache = cache._use_up(rules, grown, go & lags)
-        return after._replace(
-            cache=cache._replace(
-                fetched=jnp.where(go, 0, cache.fetched),
-                leaving=leaving,
-                counted=jnp.where(go | caught, cache.shared, cache.counted),
-            )
+        cache = in_order(known, cache, free)._use_up(rules, grown, go & lags)
+        return cache._replace(
+            fetched=jnp.where(go, 0, cache.fetched),
+            leaving=leaving,
+            counted=jnp.where(go | caught, cache.shared, cache.counted),
         )
 
     def idle(self, rules: "Rules") -> Array:
@@ -334,3 +316,14 @@ def read_now(
     known = jnp.where(lags, jnp.where(go | caught, leaving, never), jnp.where(go, new, never))
     later = jnp.where(go, new, jnp.where(caught, never, leaving))
     return known, jnp.where(lags, later, leaving)
+
+
+def in_order(items: Array, cache: Tree, act: Callable[[Tree, Array], Tree]) -> Tree:
+    """The cache after ``act`` for each of some items, the smallest first."""
+
+    def body(carry: tuple[Tree, Array]) -> tuple[Tree, Array]:
+        cache, items = carry
+        item = jnp.min(items)
+        return act(cache, item), jnp.where(items == item, UNREACHED, items)
+
+    return lax.while_loop(lambda carry: jnp.min(carry[1]) < UNREACHED, body, (cache, items))[0]

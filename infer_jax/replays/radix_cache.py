@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Int
 
-from infer_jax.replays.prefix_cache import CacheHit, NoCache, read_now
+from infer_jax.replays.prefix_cache import CacheHit, in_order, read_now
 from infer_jax.replays.radix_tree import NONE, RadixTree, empty_tree, evict, find, insert, lock
 from infer_jax.replays.requests import Prefixes
 from infer_jax.replays.state import UNREACHED, State, change_where, get, note, put, total
@@ -61,15 +61,15 @@ class RadixCache(NamedTuple):
         """Whether the tree had no free entry for a run."""
         return self.tree.overflowed
 
-    def try_next(self, ctx: "Scheduler", s: State, waits: Array) -> State:
+    def look_up(self, ctx: "Scheduler", s: State) -> tuple["RadixCache", CacheHit]:
         """It is looked up where it is tried for a pass: what is found is used then."""
         rules, requests, prefixes = ctx.rules, ctx.requests, ctx.requests.prefixes
         assert prefixes is not None
-        ok = waits & (s.batch.request < 0) & rules.admits(s)
+        ok = ctx.waits(s) & (s.batch.request < 0) & rules.admits(s)
         tokens = get(requests.prompt, s.queue.next) + s.queue.next_lost - 1
         pages = lax.div(tokens, rules.block)
 
-        def look_up(cache: RadixCache) -> RadixCache:
+        def match(cache: RadixCache) -> RadixCache:
             tree, run, found = find(cache.tree, prefixes, s.queue.next, pages)
 
             _, count = lax.while_loop(
@@ -79,12 +79,9 @@ class RadixCache(NamedTuple):
             )
             return cache._replace(tree=tree, run=run, matched=found, unlocked=count)
 
-        return s._replace(cache=change_where(ok, self, look_up))
-
-    def lookup(self, ctx: "Scheduler", s: State) -> CacheHit:
-        return CacheHit(self.matched * ctx.rules.block, self.matched, self.matched - self.unlocked)
-
-    note_wait = NoCache.note_wait
+        cache = change_where(ok, self, match)
+        used = cache.matched - cache.unlocked
+        return cache, CacheHit(cache.matched * rules.block, cache.matched, used)
 
     def idle(self, rules: "Rules") -> Array:
         return self.tree.idle
@@ -114,29 +111,29 @@ class RadixCache(NamedTuple):
             leaving=jnp.where(mine, UNREACHED, self.leaving),
         )
 
-    def finish(self, ctx: "Scheduler", s: State, after: State, go: Array, caught: Array) -> State:
+    def finish(
+        self, ctx: "Scheduler", s: State, steps: Array, go: Array, caught: Array
+    ) -> "RadixCache":
         """What passes computed is in the tree once the engine has read it."""
         s = ctx.recount(s)
-        cache, slots, rules, requests = after.cache, s.slots, ctx.rules, ctx.requests
-        assert isinstance(cache, RadixCache)
+        slots, rules, requests = s.slots, ctx.rules, ctx.requests
         lags, prompts = rules.overlap > 0, s.batch.tokens > 0
         decoding = slots.decoding + s.unseen.finished
-        steps = after.clock.steps
         there, several = slots.end < UNREACHED, go & (steps - s.clock.steps > 1)
         left = there & (slots.end <= steps) & ~prompts & go
         left = jnp.where(left, 2 * slots.request + 1, UNREACHED)
-        new = jnp.where(prompts, cache.joins, left)
-        known, leaving = read_now(lags, cache.leaving, new, go, caught)
+        new = jnp.where(prompts, self.joins, left)
+        known, leaving = read_now(lags, self.leaving, new, go, caught)
         # pages for the first pass, what the engine reads then, pages for the last, a prompt's part.
         # A pass that decodes asks for a page for each request, one with prompts takes what it
         # feeds; where a page has several tokens it asks for that, not rounded, and a page each.
         fed = lax.div(rules.prompt_budget(s) - s.batch.left, rules.block)
-        more = rules.blocks_of(s.batch.tokens + cache.parts * rules.block) - fed
+        more = rules.blocks_of(s.batch.tokens + self.parts * rules.block) - fed
         first = jnp.where(prompts, jnp.where(rules.block > 1, more, 0), decoding)
         grown = rules.blocks_of(slots.base + steps - 2)
         grown = total(jnp.where(there, grown, 0)) + decoding
         part = jnp.where(go & (s.batch.request >= 0), 2 * s.batch.request, UNREACHED)
-        held = rules.taken_blocks(s, requests) + s.unseen.blocks + cache.shared
+        held = rules.taken_blocks(s, requests) + s.unseen.blocks + self.shared
         before = jnp.maximum(held + first, jnp.where(several & ~lags, grown, 0))
         before, behind = jnp.where(go, before, 0), jnp.where(several & lags, grown, 0)
         again = lags & go & ~prompts
@@ -147,13 +144,11 @@ class RadixCache(NamedTuple):
             items = jnp.where(i == 0, known, jnp.full_like(known, UNREACHED).at[0].set(part))
             return cache._replace(tree=tree)._read(ctx, s, items, again, i > 0)
 
-        cache = lax.fori_loop(jnp.zeros_like(part), jnp.full_like(part, 2), read, cache)
-        return after._replace(
-            cache=cache._replace(
-                leaving=leaving,
-                joins=jnp.where(go, UNREACHED, cache.joins),
-                parts=jnp.where(go, 0, cache.parts),
-            )
+        cache = lax.fori_loop(jnp.zeros_like(part), jnp.full_like(part, 2), read, self)
+        return cache._replace(
+            leaving=leaving,
+            joins=jnp.where(go, UNREACHED, self.joins),
+            parts=jnp.where(go, 0, self.parts),
         )
 
     def _read(
@@ -166,9 +161,7 @@ class RadixCache(NamedTuple):
         rules, requests, prefixes = ctx.rules, ctx.requests, ctx.requests.prefixes
         assert prefixes is not None
 
-        def body(carry: tuple[RadixCache, Array]) -> tuple[RadixCache, Array]:
-            cache, items = carry
-            item = jnp.min(items)
+        def enter(cache: RadixCache, item: Array) -> RadixCache:
             at, over = item >> 1, (item & 1) > 0
             prompt = get(requests.prompt, at)
             ended = prompt + get(requests.output, at) - 1 + again
@@ -177,7 +170,6 @@ class RadixCache(NamedTuple):
             tree, run = insert(cache.tree, prefixes, at, lax.div(count, rules.block))
             run = jnp.where(over, NONE, run)
             tree = lock(lock(tree, run, 1), get(cache.node, at), -1)
-            items = jnp.where(items == item, UNREACHED, items)
-            return cache._replace(tree=tree, node=put(cache.node, at, run)), items
+            return cache._replace(tree=tree, node=put(cache.node, at, run))
 
-        return lax.while_loop(lambda c: jnp.min(c[1]) < UNREACHED, body, (self, items))[0]
+        return in_order(items, self, enter)

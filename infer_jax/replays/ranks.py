@@ -14,7 +14,7 @@ from jax import Array, lax
 
 from infer_jax.errors import InputError
 from infer_jax.replays.cluster import BY_LOAD, QueueLoad, ServerGroup, ServerStates, check_servers
-from infer_jax.replays.decode_run import LONGEST, Rows, StepTime, decode_run, run_time, steps_until
+from infer_jax.replays.decode_run import LONGEST, StepTime, decode_run, run_time, steps_until
 from infer_jax.replays.log import RoutedLog
 from infer_jax.replays.loops import entries_or_turns, serve_by
 from infer_jax.replays.requests import Requests
@@ -110,7 +110,7 @@ class RankGroup(ServerGroup):
             def catch(s: State, waits: Array) -> State:
                 return where(waits, catch_up(s), s)._replace(log=None)
 
-            return c._replace(rows=Rows.of((c.map(catch, waits), None))), jnp.any(waits)
+            return c.with_servers(c.map(catch, waits)), jnp.any(waits)
 
         return self.run(lax.while_loop(lambda carry: carry[1], compose, (c, c.now >= 0.0))[0])
 
@@ -138,7 +138,7 @@ class RankGroup(ServerGroup):
         wait = PassRun(jnp.ones_like(c.sent.count), jnp.maximum(now, due), jnp.zeros((), kind))
         run = lax.cond(all_idle, lambda: wait, lambda: self.passes(c, batch, due - now))
 
-        def finish(s: State, batch: ComposedPass) -> tuple[State, dict[str, Array]]:
+        def finish(s: State, batch: ComposedPass) -> tuple[State, dict[str, Array | int]]:
             s = s._replace(log=c.record)
             after = server.finish(s, jnp.asarray(True), batch, run)
             return after._replace(log=None), server.entry(s, after, batch, run)
@@ -146,13 +146,9 @@ class RankGroup(ServerGroup):
         states, entries = jax.vmap(finish)(s, batch)
         ranks = jnp.arange(clock.now.shape[0], dtype=jnp.int32)
         entries |= {"server": ranks, "woken_by": jnp.full_like(ranks, -1)}
-        path, at = c.record.path, c.record.entries
-        columns = {
-            name: lax.dynamic_update_slice(column, x.astype(column.dtype), (at,))
-            for name, x in entries.items()
-            if (column := getattr(path, name)) is not None
-        }
-        record = c.record._replace(path=path._replace(**columns), entries=at + len(ranks))
+        at = c.record.entries
+        path = c.record.path.write(at, entries)
+        record = c.record._replace(path=path, entries=at + len(ranks))
         if not self.rules.idle_polls:
             # a rank that ran along has put its next pass together when the others did, and does
             # not know that it was idle
@@ -169,8 +165,8 @@ class RankGroup(ServerGroup):
         # requests that arrived during the pass were routed by the loads of that time
         growth = jnp.where(batch.idle, 0, batch.grows * (run.steps - 1))
         before = s.update(slots={"context": s.slots.context + growth})
-        load = self.load(c._replace(rows=Rows.of((before, None))))
-        c = c._replace(rows=Rows.of((states, None)), record=record, now=run.end)
+        load = self.load(c.with_servers(before))
+        c = c.with_servers(states)._replace(record=record, now=run.end)
         c = self.route(c, load, c.now, finished)
         return self.route(c, self.load(c), c.now, c.finished, held=True)
 

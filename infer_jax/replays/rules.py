@@ -186,7 +186,12 @@ class Rules(Spec):
 
     def used_blocks(self, s: State, requests: Requests) -> Array:
         """Blocks in use after a pass."""
-        return self.taken_blocks(s, requests)
+        taken = s.slots.sums.last + self.prompt_blocks(s, requests) - s.cache.shared
+        return taken + s.unseen.blocks * s.cache.counts_unseen
+
+    def decode_blocks(self, s: State) -> Array:
+        """Blocks that the next pass takes for requests that decode."""
+        return s.slots.sums.next + s.unseen.next_blocks - s.cache.shared
 
     def leaving_blocks(self, s: State, last: Array, now: Array) -> tuple[Array, Array]:
         """Blocks that each slot frees if its request ends with this step, or with the next one.
@@ -195,9 +200,9 @@ class Rules(Spec):
         """
         return s.slots.blocks, s.slots.blocks
 
-    def prompt_blocks(self, s: State, requests: Requests) -> Array:
-        """Blocks of the prompt that is partly computed."""
-        raise NotImplementedError
+    def prompt_blocks(self, s: State, requests: Requests, more: Array | int = 0) -> Array:
+        """Blocks of the prompt that is partly computed, with ``more`` tokens of it."""
+        return jnp.where(s.batch.request >= 0, self.blocks_of(s.batch.computed + more), 0)
 
     # preemption, of rules that ``preempts`` is set for
     def is_short(self, s: State, requests: Requests, chunk: ScheduledChunk) -> Array:
@@ -218,15 +223,12 @@ class Rules(Spec):
         raise NotImplementedError
 
     def safe_steps(self, s: State) -> Array:
-        """Decode steps that surely find blocks, once the first one does."""
-        return jnp.asarray(UNREACHED, jnp.int32)
-
-    def steps_in(self, s: State, free: Array) -> Array:
-        """Steps of the decoding requests for which ``free`` blocks suffice beside the first's.
+        """Decode steps that surely find blocks, once the first one does.
 
         With drafts up to k + 1 tokens a step, and blocks for k more at once.
         """
-        each = lax.div(jnp.maximum(free, 0), jnp.maximum(s.slots.decoding, 1))
+        free = jnp.maximum(self.blocks - self.decode_blocks(s), 0)
+        each = lax.div(free, jnp.maximum(s.slots.decoding, 1))
         most = lax.div(jnp.full_like(each, UNREACHED), self.block) - 1
         more = jnp.maximum(self.block * jnp.minimum(each, most) - self.drafts, 0)
         return 1 + lax.div(more, 1 + self.drafts)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from infer_jax.replays.drafts import tokens_to_come
+from infer_jax.replays.prefix_cache import CacheHit
 from infer_jax.replays.requests import FAR_FUTURE, Requests
 from infer_jax.replays.rules import Rules, ScheduledChunk
 from infer_jax.replays.state import (
@@ -38,22 +39,22 @@ class Scheduler(NamedTuple):
     def compose(self, s: State) -> tuple[State, Array]:
         """Feed a part of a prompt or preempt; whether that goes on before the pass can run."""
         rules = self.rules
-        s, chunk, ok = self.next_chunk(self.begin(s))
-        if not rules.preempts:
-            s = self.read_next(change_where(ok, s, lambda s: self.feed(s, chunk)))
-            return s, ok & self.may_feed(s)
-        short = rules.is_short(s, self.requests, chunk)
-        passed = jnp.zeros_like(short)
+        s, chunk, ok = self.admit(self.begin(s))
+        short = passed = jnp.zeros_like(ok)
+        if rules.preempts:
+            short = rules.is_short(s, self.requests, chunk)
         if rules.requeues_last:
             short &= ~ok
-        else:  # the queue's head was preempted and has finished since
+        elif rules.preempts:  # the queue's head was preempted and has finished since
             over = s.queue.head_last <= s.clock.steps
             passed = ~short & over & (s.queue.head < self.requests.count)
         # the arrays of requests are written where they are: a choice between two would copy them
         ok &= ~(short | passed)
         s = change_where(ok, s, lambda s: self.feed(s, chunk))
-        s = s.update(queue={"head": self.following(s.queue.head, passed)})
-        s = self.read_next(change_where(short, s, self.preempt))
+        if rules.preempts:
+            s = s.update(queue={"head": self.following(s.queue.head, passed)})
+            s = change_where(short, s, self.make_room)
+        s = self.read_next(s)
         return s, ok & self.may_feed(s) | short | passed
 
     def begin(self, s: State) -> State:
@@ -71,14 +72,14 @@ class Scheduler(NamedTuple):
             queue={"preempted": s.queue.preempted & ~is_new},
         )
 
-    def next_chunk(self, s: State) -> tuple[State, ScheduledChunk, Array]:
+    def admit(self, s: State) -> tuple[State, ScheduledChunk, Array]:
         """The part of a prompt that comes next, and whether it can be fed."""
         rules = self.rules
-        s = s.cache.try_next(self, s, self.waits(s))
-        chunk = self.candidate(s)
+        cache, hit = s.cache.look_up(self, s)
+        s = s._replace(cache=cache)
+        chunk = self.candidate(s, hit)
         fits = chunk.waits & rules.admits(s) & rules.fits(s, self.requests, chunk)
         ok = (chunk.tokens > 0) & (chunk.begun | fits)
-        s = s.cache.note_wait(s, chunk)
         if rules.requeues_last:
             # the pass has tokens for the request that waits, and no place or blocks
             tried = chunk.waits & ~chunk.begun & (s.batch.left > 0) & ~s.queue.preempted
@@ -86,14 +87,13 @@ class Scheduler(NamedTuple):
             s = s.update(queue={"blocked": s.queue.blocked | refused})
         return s, chunk, ok
 
-    def candidate(self, s: State) -> ScheduledChunk:
+    def candidate(self, s: State, hit: CacheHit) -> ScheduledChunk:
         """The part of a prompt that would be fed next: of the one begun, or of the queue."""
         rules, batch, at = self.rules, s.batch, s.queue.next
         begun = batch.request >= 0
         whole = get(self.requests.prompt, at) + s.queue.next_lost
         coming = get(self.requests.output, at) - s.queue.next_lost
         passes, per_pass = s.drafts.next_passes(self.requests, at, coming)
-        hit = s.cache.lookup(self, s)
         done = jnp.where(begun, batch.computed, hit.tokens)
         rest = whole - done
         counted = jnp.where(begun, rest, whole) if rules.found_once_read else rest
@@ -166,7 +166,7 @@ class Scheduler(NamedTuple):
             cache=s.cache.admit(self, s, chunk, new, once),
         )
 
-    def preempt(self, s: State) -> State:
+    def make_room(self, s: State) -> State:
         """The state after a request was preempted: it is recomputed later."""
         rules, queue, slots, batch, log = self.rules, s.queue, s.slots, s.batch, s.log
         yes, steps = jnp.ones_like(queue.blocked), s.clock.steps

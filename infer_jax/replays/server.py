@@ -22,7 +22,6 @@ from infer_jax.replays.state import (
     catch_up,
     empty,
     get,
-    put,
     where,
 )
 
@@ -107,12 +106,6 @@ class Server(NamedTuple):
     # how long it runs
     def plan(self, s: State, go: Array, batch: ComposedPass) -> PassRun:
         """Passes up to the next event, if (``go``) any run, or the wait for the next arrival."""
-        run = self.passes(s, go, batch)
-        arrival = get(self.requests.arrival, s.queue.head)
-        return run._replace(end=jnp.where(batch.idle, jnp.maximum(s.clock.now, arrival), run.end))
-
-    def passes(self, s: State, go: Array, batch: ComposedPass) -> PassRun:
-        """Passes up to the next event, where ``go``; else none."""
         rules, now, kind = self.scheduler.rules, s.clock.now, s.clock.now.dtype
         overlap, due = rules.overlap > 0, self.scheduler.arrives(s)
         longest, wakes = self.longest_run(s, batch.prompts, due), self.wakes(s, due)
@@ -135,11 +128,12 @@ class Server(NamedTuple):
             last_poll = jnp.where(self.last_poll(s, longest) > 0, seconds, -1.0)
             return PassRun(longest, now + seconds, jnp.where(overlap, 0.0, last_poll).astype(kind))
 
-        def none() -> PassRun:
-            return PassRun(longest, now, jnp.zeros_like(now))
+        def wait() -> PassRun:
+            arrival = get(self.requests.arrival, s.queue.head)
+            return PassRun(longest, jnp.maximum(now, arrival), jnp.zeros_like(now))
 
         # the one choice that is a branch: most iterations run one pass or none
-        return lax.cond(go, lambda: lax.cond(longest > 1, several, single), none)
+        return lax.cond(go, lambda: lax.cond(longest > 1, several, single), wait)
 
     def first_poll(self, s: State, arrival: Array, due: Array) -> Array:
         """Passes until a request is polled that arrives ``due`` s from now, in pass ``arrival``.
@@ -189,11 +183,10 @@ class Server(NamedTuple):
         slots = {name: getattr(after.slots, name) for name in ("end", "sums", "soonest", "free")}
         after = where(go, after, s)
         after = where(caught, catch_up(after), after).update(slots=slots)
-        after = after.cache.finish(self.scheduler, s, after, go, caught)
-        path, at = s.log.path, s.log.entries
-        columns = self.entry(s, after, batch, run).items()
-        path = path._replace(**{x: put(getattr(path, x), at, value) for x, value in columns})
-        return after.update(log={"path": path, "entries": at + go})
+        cache = after.cache.finish(self.scheduler, s, after.clock.steps, go, caught)
+        after = after._replace(cache=cache)
+        path = s.log.path.write(s.log.entries, self.entry(s, after, batch, run))
+        return after.update(log={"path": path, "entries": s.log.entries + go})
 
     def finish(self, s: State, go: Array, batch: ComposedPass, run: PassRun) -> State:
         """The state after passes, where ``go``, with those gone that have their last token."""
@@ -234,10 +227,12 @@ class Server(NamedTuple):
         after = after.drafts.finish(after, slots.end, done, lags, knows_ends=rules.mixed)
         return rules.finish(s, after, gone.count, batch.prompts, idle)
 
-    def entry(self, s: State, after: State, batch: ComposedPass, run: PassRun) -> dict[str, Array]:
-        """The entry of the path from a state to the one after it."""
-        rules, now, path = self.scheduler.rules, s.clock.now, s.log.path
-        columns = {
+    def entry(
+        self, s: State, after: State, batch: ComposedPass, run: PassRun
+    ) -> dict[str, Array | int]:
+        """The entry of the path from a state to the one after it, for all columns that it has."""
+        rules, now = self.scheduler.rules, s.clock.now
+        return {
             "time": run.end, "decoding": batch.decoding, "over": batch.over,
             "context": batch.context, "fed": s.batch.tokens, "pairs": s.batch.pairs,
             "count": jnp.where(batch.idle, 0, run.steps), "steps": after.clock.steps,
@@ -246,4 +241,3 @@ class Server(NamedTuple):
             "blocks": rules.used_blocks(after, self.requests), "grows": s.drafts.growth(s),
             "kept": after.cache.idle(rules), "fetching": s.cache.fetched * rules.fetch,
         }  # fmt: skip
-        return {name: x for name, x in columns.items() if getattr(path, name) is not None}

@@ -46,6 +46,18 @@ class Path(NamedTuple):
         """``woken_by``, by its old name."""
         return self.woken_by
 
+    def write(self, at: Array, entries: Mapping[str, Array | int]) -> "Path":
+        """With one entry, or one of each of several servers, written from entry ``at`` on."""
+        columns = {}
+        for name, values in entries.items():
+            column = getattr(self, name)
+            if column is not None:
+                new = jnp.atleast_1d(values).astype(column.dtype)
+                columns[name] = lax.dynamic_update_slice(
+                    column, new, (at,), allow_negative_indices=False
+                )
+        return self._replace(**columns)
+
 
 class Clock(NamedTuple):
     """The time, and what happened until then."""
