@@ -120,10 +120,7 @@ def _parameter(name: str, type_: object, option: Option, default: object) -> Par
     spelling = f"--{name.replace('_', '-')}"
     if bool in types and NoneType in types:
         spelling = f"{spelling}/--no-{spelling[2:]}"
-    declared = (
-        typer.Argument(**how)
-        if option.by_place
-        else typer.Option(*option.flags or (spelling,), **how)
-    )
+    flags = option.flags or (spelling,)
+    declared = typer.Argument(**how) if option.by_place else typer.Option(*flags, **how)
     kind = Annotated[optional if first is None else needed, declared]
     return Parameter(name, Parameter.KEYWORD_ONLY, default=first, annotation=kind)

@@ -97,9 +97,8 @@ def plot_maps(
 
         values = np.stack([*maps.values()])
         low, high = float(np.nanmin(values)), float(np.nanmax(values))
-        image: Any = ScalarMappable(
-            (LogNorm if _is_wide(low, high) else Normalize)(low, high), "cividis"
-        )
+        norm = (LogNorm if _is_wide(low, high) else Normalize)(low, high)
+        image: Any = ScalarMappable(norm, "cividis")
         height = 4.6 if len(maps) == 1 else 3.2 * len(maps)
         shape = (1, len(maps)) if is_slide() else (len(maps), 1)
         figure, axes = subplots(*shape, height=height, sharex=True, sharey=True, **words)

@@ -47,10 +47,8 @@ def drafting(model: Model, wanted: DraftOptions) -> Drafting | None:
     small = None if draft is None else inputs.named_model("draft", draft)
     own, acceptance = float(model.architecture.draft_layers), str(wanted.acceptance)
     if small is None and not own and not heads:
-        allowed = (
-            f"{option('draft')} MODEL, or {option('heads')}: it has no num_nextn_predict_layers"
-        )
-        raise refuse("acceptance", acceptance, allowed)
+        own_heads = f"{option('heads')}: it has no num_nextn_predict_layers"
+        raise refuse("acceptance", acceptance, f"{option('draft')} MODEL, or {own_heads}")
     curve, source = _acceptance(model, acceptance, flat=small is not None)
     if small is not None:
         notes = [f"{small.name} drafts, on the same chips.", *inputs.notes_of_draft(small)]

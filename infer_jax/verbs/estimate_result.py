@@ -293,12 +293,11 @@ class EstimateResult(pictures.EstimatorResult):
             allowed = f"a rate below {digits(capacity)} for a picture of times"
             raise refuse("request_rate", f"{self.rate:.6g}", allowed)
         running = f"{self.batch:.6g} requests in flight in an instance."
+        caption = self.caption(self.requests.work, running)
         gpus = f"{float(self.estimate.chips):g} {self.setup.system.title}"
-        return plot_bars(
-            time_panels({"": self.estimate}, limits=self.limits),
-            title=f"{self.setup.model.name} on {gpus}: where the time goes",
-            caption=self.caption(self.requests.work, running),
-        )
+        title = f"{self.setup.model.name} on {gpus}: where the time goes"
+        panels = time_panels({"": self.estimate}, limits=self.limits)
+        return plot_bars(panels, title=title, caption=caption)
 
 
 def _layout(phase: Phase) -> str:

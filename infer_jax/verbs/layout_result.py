@@ -88,13 +88,13 @@ class LayoutResult(FigureResult):
     @property
     def notes(self) -> list[str]:
         """Where coefficients are from, what the names mean, what was assumed."""
-        fitted = self.setup.system.coefficients.get("partitioning")
         source = self.setup.system.sources.get("partitioning.memory_cap", "")
+        basis = f"Coefficients: {source.split(' (')[0]}."
+        if not self.setup.system.coefficients.get("partitioning"):
+            basis = "No coefficients of this system: data-sheet rates, perfect overlap, no latency."
         torus = isinstance(self.setup.hardware.network, Torus)
         return [
-            f"Coefficients: {source.split(' (')[0]}."
-            if fitted
-            else "No coefficients of this system: data-sheet rates, perfect overlap, no latency.",
+            basis,
             "x cuts the model width, y and z the hidden width; ws: weights stay, wg: gathered.",
             memory_note(make(ESTIMATOR)),
             *([] if torus else ["GPUs have no torus: x is any divisor of their number."]),

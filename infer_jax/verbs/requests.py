@@ -94,11 +94,7 @@ def _spread_lengths(isl: Tokens, osl: Tokens) -> str:
 
 
 def at_instance(
-    model: Estimator,
-    work: Workload,
-    copies: float,
-    batch: float | None,
-    concurrency: float | None = None,
+    model: Estimator, work: Workload, copies: float, batch: float | None, concurrency: float | None
 ) -> Workload:
     """The requests of one of ``copies`` instances, of ``work`` that arrives at all of them.
 
