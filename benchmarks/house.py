@@ -62,16 +62,16 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 9_626,
-    "lines of code of the front without what stands apart": 6_885,
-    "lines of code of the package": 40_993,
-    "lines of code of the package without what stands apart": 34_474,
+    "lines of code of the front": 9_615,
+    "lines of code of the front without what stands apart": 6_874,
+    "lines of code of the package": 40_982,
+    "lines of code of the package without what stands apart": 34_463,
     "lines of code of kernels": 548,
     "lines of code of launch and measure": 790,
     "lines of code of chips": 2_065,
     "lines of code of fleets": 3_116,
-    "lines of the package": 71_938,
-    "lines of the package without what stands apart": 60_379,
+    "lines of the package": 71_927,
+    "lines of the package without what stands apart": 60_368,
     "files of the package": 415,
     "files of the package without what stands apart": 337,
     "lines of experiments": 11_464,
