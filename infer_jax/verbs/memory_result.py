@@ -146,21 +146,17 @@ class MemoryResult(FigureResult):
         }
         gigabytes = {name: x / 1e9 for name, x in sizes.items() if x > 0.0}
         ends = {"budget": float(held.budget) / 1e9, "visible": float(held.visible) / 1e9}
-        return plot_bars(
-            [Panel("", "GB", {"": gigabytes}, limits=ends)],
-            free=FREE,
-            title=f"{self.setup.model.name}: what fills one GPU of {self.setup.system.title}, "
-            f"{self.layout or 'TP1'}",
-            caption=pictures.caption(
-                self.setup,
-                None,
-                "",
-                f"{count(batch.isl)} tokens in, {count(batch.osl)} out." if batch else "",
-                f"The cache has room for {max(float(held.tokens), 0.0):,.0f} tokens.",
-                "" if held.fits else f"One request is {size(-float(held.slack))} short.",
-                f"Budget: {float(engine.utilization):.0%} of what the driver shows (visible).",
-            ),
+        sentences = (
+            f"{count(batch.isl)} tokens in, {count(batch.osl)} out." if batch else "",
+            f"The cache has room for {max(float(held.tokens), 0.0):,.0f} tokens.",
+            "" if held.fits else f"One request is {size(-float(held.slack))} short.",
+            f"Budget: {float(engine.utilization):.0%} of what the driver shows (visible).",
         )
+        where = f"one GPU of {self.setup.system.title}, {self.layout or 'TP1'}"
+        title = f"{self.setup.model.name}: what fills {where}"
+        caption = pictures.caption(self.setup, None, "", *sentences)
+        panels = [Panel("", "GB", {"": gigabytes}, limits=ends)]
+        return plot_bars(panels, free=FREE, title=title, caption=caption)
 
 
 def server_settings(system: System) -> tuple[EngineSettings, Overheads]:

@@ -187,16 +187,11 @@ class Report:
         for label, name in ideal.items():
             shell = command("frontier", words[label], **lengths_of(question))
             points += ideal_points(name, self.ideals[label].points, shell)
-        limits = question.requirements
-        return PlanChart.of(
-            points,
-            names,
-            plan_point(chosen, question, words[chosen.label]),
-            (USUAL_TTFT if self.usual else limits.ttft, limits.tpot),
-            hidden,
-            runs=measured_runs(series, question.requests.work),
-            label=pictures.plans_title(self.setup.model.name, list(names.values())),
-        )
+        asked, plan = question.requirements, plan_point(chosen, question, words[chosen.label])
+        limits = USUAL_TTFT if self.usual else asked.ttft, asked.tpot
+        runs = measured_runs(series, question.requests.work)
+        title = pictures.plans_title(self.setup.model.name, list(names.values()))
+        return PlanChart.of(points, names, plan, limits, hidden, runs=runs, label=title)
 
 
 def measured_runs(systems: Mapping[str, Setup], work: Workload) -> list[RunPoint]:
@@ -267,16 +262,9 @@ def _searched(question: Question, systems: Mapping[str, Setup]) -> Report:
     found = (search.found for search in answer.searches.values())
     best = [min(x.met or x.missed, key=lambda c: c.rank) for x in found if x.met or x.missed]
     candidates = [_late(c) for c in best] if answer.usual else best
-    return Report(
-        question,
-        next(c for c in candidates if c.label == first.label),
-        why,
-        candidates,
-        systems,
-        frontiers(question, {label: x.systems for label, x in answer.searches.items()}),
-        total,
-        answer.usual,
-    )
+    chosen = next(c for c in candidates if c.label == first.label)
+    fronts = frontiers(question, {label: x.systems for label, x in answer.searches.items()})
+    return Report(question, chosen, why, candidates, systems, fronts, total, answer.usual)
 
 
 def _late(c: Choice) -> Choice:
