@@ -62,16 +62,16 @@ BARE = re.compile(
 PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 # at most so much of each
 LIMITS = {
-    "lines of code of the front": 9_615,
-    "lines of code of the front without what stands apart": 6_874,
-    "lines of code of the package": 40_982,
-    "lines of code of the package without what stands apart": 34_463,
+    "lines of code of the front": 9_599,
+    "lines of code of the front without what stands apart": 6_858,
+    "lines of code of the package": 40_966,
+    "lines of code of the package without what stands apart": 34_447,
     "lines of code of kernels": 548,
     "lines of code of launch and measure": 790,
     "lines of code of chips": 2_065,
     "lines of code of fleets": 3_116,
-    "lines of the package": 71_927,
-    "lines of the package without what stands apart": 60_368,
+    "lines of the package": 71_911,
+    "lines of the package without what stands apart": 60_352,
     "files of the package": 415,
     "files of the package without what stands apart": 337,
     "lines of experiments": 11_464,
