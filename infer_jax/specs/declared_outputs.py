@@ -105,16 +105,20 @@ def _spelt(unit: str) -> str:
     return unit.lower().replace("/", "_per_")
 
 
-@cache
-def outputs(*estimates: "type[Data]", view: str | None = None) -> tuple[Output, ...]:
-    """The outputs that classes of estimates declare, times first; those of one table.
+def outputs(*estimates: "Data | type[Data]", view: str | None = None) -> tuple[Output, ...]:
+    """The outputs that estimates, or classes of them, declare, times first; those of one table.
 
     >>> from infer_jax.estimators import Estimate
     >>> [x.json_key for x in outputs(Estimate)][:2]
     ['ttft_ms', 'tpot_ms']
     """
+    return _of_classes(tuple(x if isinstance(x, type) else type(x) for x in estimates), view)
+
+
+@cache
+def _of_classes(classes: tuple["type[Data]", ...], view: str | None) -> tuple[Output, ...]:
     named: dict[str, Output] = {}
-    for field in (field for estimate in estimates for field in dataclasses.fields(estimate)):
+    for field in (field for estimate in classes for field in dataclasses.fields(estimate)):
         declared = field.metadata.get("output")
         if declared is not None and (view is None or view in declared.views):
             said = {key: field.metadata[key] for key in ("unit", "kind", "doc")}
@@ -124,6 +128,6 @@ def outputs(*estimates: "type[Data]", view: str | None = None) -> tuple[Output, 
     return tuple(sorted(named.values(), key=lambda output: output.kind != "time"))
 
 
-def output(estimate: "type[Data]", name: str) -> Output:
+def output(estimate: "Data | type[Data]", name: str) -> Output:
     """The output of that name."""
     return next(x for x in outputs(estimate) if x.name == name)

@@ -1,7 +1,9 @@
 """``set``: changes to numbers of the model, the hardware and the estimator."""
 
+import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -50,7 +52,8 @@ class Changes(NamedTuple):
                 number = np.nan
             if not np.isfinite(number):
                 raise refuse("set", text, "PATH=NUMBER, or PATH=*FACTOR")
-            new[path] = (lambda x, by=number: x * by) if value.startswith("*") else number
+            # not a lambda: answers can be pickled
+            new[path] = partial(operator.mul, number) if value.startswith("*") else number
         for path in new:
             if path.partition(".")[0] not in heads:
                 allowed = ", ".join(f"{head}.*" for head in heads)

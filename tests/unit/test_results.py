@@ -1,6 +1,7 @@
 """A verb called from Python: what the command prints, as text, HTML, JSON and rows; new outputs."""
 
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -17,9 +18,10 @@ import infer_jax as ij
 from infer_jax.estimators import Economics, Estimate
 from infer_jax.estimators.registry import ERDIL, VARIANTS, Variant
 from infer_jax.results import Column, Lines, Notes, Result, Table
-from infer_jax.specs import Output, number, spec
+from infer_jax.specs import Output, number, outputs, spec
 from infer_jax.sweeps import Axis, Pareto, Space
 from infer_jax.sweeps.paths import Point, declared
+from infer_jax.verbs.changes import Changes
 from tests.cli.running import answer, answered_once, as_command
 
 ROOT = Path(__file__).parents[2]
@@ -172,6 +174,14 @@ def test_an_output_that_follows_from_others_follows_their_changes():
     # what is given stays, and so does what follows from something else
     assert one.replace(tpot=0.04, speed=7.0).speed == 7.0
     assert one.replace(tpot=0.04, speed=7.0).replace(cost=1.0).speed == 7.0
+    # an estimate, as docs/add-an-output.md has it, or its class
+    assert outputs(one) == outputs(type(one)) and outputs(one)[0].name == "ttft"
+
+
+def test_changes_of_an_answer_can_be_pickled():
+    path = "hardware.chip.memory_bandwidth"
+    changes = pickle.loads(pickle.dumps(Changes.of(f"{path}=*1.5")))
+    assert changes.numbers[path](2.0) == 3.0
 
 
 def test_every_view_has_the_new_output(carbon, monkeypatch):
