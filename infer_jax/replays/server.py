@@ -200,8 +200,10 @@ class Server(NamedTuple):
         # an engine that counts on a token of each pass knows which requests end
         over, over_context = (jnp.zeros_like(x) if rules.mixed else x for x in gone[:2])
         firsts = jnp.where(batch.prompts, s.batch.first_tokens, 0)
-        held = gone.blocks, gone.next_blocks
-        unseen = Unseen(gone.count, *held, over, over_context, over, decodes, firsts)
+        unseen = Unseen(
+            finished=gone.count, blocks=gone.blocks, next_blocks=gone.next_blocks, over=over,
+            over_context=over_context, over_tokens=over, decoded=decodes, first_tokens=firsts,
+        )  # fmt: skip
         polls = run.last_poll >= 0.0
         last_poll = jnp.where(polls, clock.now + run.last_poll, clock.last_poll)
         after = s._replace(

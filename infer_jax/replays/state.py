@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 UNREACHED = 2**30  # a step, an entry of the path or a request that does not exist
 UNSUMMED = cast(Array, None)  # no leaf of the state
 Tree = TypeVar("Tree")
+Group = TypeVar("Group")  # a named tuple
 
 
 class Path(NamedTuple):
@@ -204,21 +205,35 @@ def empty(requests: int, width: int, entries: int, kind: jnp.dtype, sums: tuple[
     zero, time, no = jnp.zeros((), jnp.int32), jnp.zeros((), kind), jnp.asarray(False)
     never = jnp.asarray(UNREACHED, jnp.int32)
     own, slot = jnp.zeros(requests, jnp.int32), jnp.zeros(width, jnp.int32)
-    path = Path(*(jnp.zeros(entries, kind if f in ("time", "pairs") else jnp.int32)
-                  for f in Path._fields if f not in Path._field_defaults))  # fmt: skip
+    entry, seconds = jnp.zeros(entries, jnp.int32), jnp.zeros(entries, kind)
     return State(
-        clock=Clock(time, time - 1.0, zero, zero, zero, zero, zero),
-        queue=Queue(zero, never, zero, no, zero, no, zero - 1, zero, zero, no, no, no, time),
-        slots=Slots(
-            slot - 1, slot + UNREACHED, slot, slot, SlotSums(**dict.fromkeys(sums, zero)), never,
-            zero, zero, zero, zero, zero,
+        clock=_filled(Clock, zero, now=time, last_poll=time - 1.0),
+        queue=_filled(
+            Queue, zero, head_last=never, next_returns=no, next_preempted=no, returned=zero - 1,
+            preempted=no, blocked=no, clearing=no, new_token_ratio=time,
         ),
-        unseen=Unseen(zero, zero, zero, zero, zero, zero, no, zero),
-        batch=ScheduledBatch(~no, zero, zero, time, zero, zero, zero, time, zero - 1, zero),
-        log=Record(path, zero, own, own, own, own, own, own + UNREACHED, own, own),
+        slots=_filled(
+            Slots, zero, request=slot - 1, end=slot + UNREACHED, base=slot, blocks=slot,
+            sums=SlotSums(**dict.fromkeys(sums, zero)), soonest=never,
+        ),
+        unseen=_filled(Unseen, zero, decoded=no),
+        batch=_filled(
+            ScheduledBatch, zero, is_new=~no, pairs=time, total_token_offset=time, request=zero - 1
+        ),
+        log=_filled(
+            Record, own, path=_filled(Path, entry, time=seconds, pairs=seconds), entries=zero,
+            last=own + UNREACHED,
+        ),
         drafts=OneToken(),
         cache=NoCache(),
     )  # fmt: skip
+
+
+def _filled(group: Callable[..., Group], value: Array, **fields: object) -> Group:
+    """A group whose fields are all ``value``, but for some and those that may be None."""
+    names: tuple[str, ...] = group._fields  # pyright: ignore[reportFunctionMemberAccess]
+    optional = group._field_defaults  # pyright: ignore[reportFunctionMemberAccess]
+    return group(**{**{x: value for x in names if x not in optional}, **fields})
 
 
 def get(values: Array, index: Array) -> Array:

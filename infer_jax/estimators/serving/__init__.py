@@ -3,9 +3,10 @@
 How a TTFT comes about: ``model`` chooses coefficients, chip and engine (``context``) and asks
 ``closed_loop`` or ``open_loop`` of ``loads``; these ask ``passes`` what decode steps and prompts
 take, sums of ``pass_terms`` and of launches. How long arrivals wait is a law of
-``physics/scheduling``: ``occupancy`` says how many run, ``prefill_delay`` how long they wait for
-the running step and for prompts ahead. ``server_estimate`` makes throughput, price, power and
-limits of the times. ``price`` is one pass of a replayed scheduler.
+``physics/scheduling``, whose ``open`` adds up their TTFT: ``occupancy`` says how many run,
+``prefill_delay`` how long they wait for the running step and for prompts ahead; its parts are the
+terms of ``loads.open_ttft_terms``. ``server_estimate`` makes throughput, price, power and limits
+of the times. ``price`` is one pass of a replayed scheduler.
 """
 
 from infer_jax.estimators.serving.context import (

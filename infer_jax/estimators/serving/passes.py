@@ -189,22 +189,29 @@ def passes(
     prompts, decoding = prompt._replace(number=1.0 / share), mixes * group
     alone = prompt_needs(ctx, prompt, gaps, eager_share(ctx, jnp.zeros_like(group), prompt))
     joining = prompt_needs(ctx, prompts, gaps, eager_share(ctx, decoding, prompts), mixes)
-    # the layers of a decode pass, of all groups' tokens without a pipeline, of a chunk alone, of
-    # the tokens of a pass with prompts, and of half a decode pass: traced once
-    rows = (micro * fed, group * fed, chunk, decoding * fed + together, micro * fed / 2.0)
-    time, attending = needs.time, (x.terms["attention"] for x in (alone, joining))
-    besides = (time, time, next(attending), time * mixes + next(attending), time / 2.0)
-    layers = jax.vmap(partial(pass_terms.through_layers, ctx))(jnp.stack(rows), jnp.stack(besides))
-    verified, unmixed, fed_alone, mixed, half = (trees.take(layers, i) for i in range(len(rows)))
+    # tokens in the layers, and seconds of what goes on beside them; traced once for all
+    time, prefill = needs.time, joining.terms["attention"]
+    fed_tokens = {
+        "decode": (micro * fed, time),
+        "decode without a pipeline": (group * fed, time),
+        "chunk alone": (chunk, alone.terms["attention"]),
+        "decode and prompts": (decoding * fed + together, time * mixes + prefill),
+        "half a decode": (micro * fed / 2.0, time / 2.0),
+    }
+    rows, besides = (jnp.stack(x) for x in zip(*fed_tokens.values(), strict=True))
+    costs = jax.vmap(partial(pass_terms.through_layers, ctx))(rows, besides)
+    layers = {name: trees.take(costs, i) for i, name in enumerate(fed_tokens)}
+    verified, unmixed = layers["decode"], layers["decode without a pipeline"]
     own = Passes(
         decode=add(verified, decode_needs(ctx, group, needs, verified)).scaled(
             1.0 / pass_yield(ctx)
         ),
         alone=add(
-            add(fed_alone, alone).scaled(chunks), pass_terms.prompt_head(ctx, jnp.asarray(1.0))
+            add(layers["chunk alone"], alone).scaled(chunks),
+            pass_terms.prompt_head(ctx, jnp.asarray(1.0)),
         ),
-        joining=prompt_extra(ctx, mixed, unmixed, joining).scaled(share),
-        fixed=2.0 * half.time - verified.time + gaps,
+        joining=prompt_extra(ctx, layers["decode and prompts"], unmixed, joining).scaled(share),
+        fixed=2.0 * layers["half a decode"].time - verified.time + gaps,
     )
     if ctx.draft is None:
         return own

@@ -30,7 +30,7 @@ def step(decoding, prompts, new, cached):
 
 
 def served(isl, osl, budget, slots, cache, amount, gain=1.0, fed=1.0, stages=1.0, variability=None):
-    """A ``Service`` of requests of one length; open where a variability is given."""
+    """A ``MeanService`` of requests of one length; open where a variability is given."""
     one = jnp.ones(1)
     kinds = scheduling.Kinds(one, isl * one, 0.0 * one, osl * one, gain)
     server = scheduling.ServerLimits(budget, slots, cache, fed=fed, stages=stages)
@@ -82,7 +82,7 @@ LOOPS = {"closed": 41.3, "open": 4.1}
 
 
 def all_times(s):
-    """One number out of all that a ``Service`` answers."""
+    """One number out of all that a ``MeanService`` answers."""
     return jnp.log(s.ttft) + jnp.log(s.tpot) + jnp.log(s.ttft_at[-1]) + 0.1 * jnp.log(s.capacity)
 
 
@@ -166,7 +166,7 @@ SERVERS = 600
 
 
 def served_beside(isl, osl, budget, slots, cache, variability, launch, amount, loop="open"):
-    """A ``Service`` of requests of one length; a step with prompts takes ``launch`` s longer."""
+    """A ``MeanService`` of requests of one length; a step with prompts takes ``launch`` s longer."""
     one = jnp.ones(1)
     kinds = scheduling.Kinds(one, isl * one, 0.0 * one, osl * one)
     server = scheduling.ServerLimits(budget, slots, cache)
