@@ -166,7 +166,7 @@ SERVERS = 600
 
 
 def served_beside(isl, osl, budget, slots, cache, variability, launch, amount, loop="open"):
-    """A ``MeanService`` of requests of one length; a step with prompts takes ``launch`` s longer."""
+    """A ``MeanService`` of requests of one length, where prompts add ``launch`` s to a step."""
     one = jnp.ones(1)
     kinds = scheduling.Kinds(one, isl * one, 0.0 * one, osl * one)
     server = scheduling.ServerLimits(budget, slots, cache)
