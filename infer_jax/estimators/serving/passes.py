@@ -189,7 +189,6 @@ def passes(
     prompts, decoding = prompt._replace(number=1.0 / share), mixes * group
     alone = prompt_needs(ctx, prompt, gaps, eager_share(ctx, jnp.zeros_like(group), prompt))
     joining = prompt_needs(ctx, prompts, gaps, eager_share(ctx, decoding, prompts), mixes)
-    # tokens in the layers, and seconds of what goes on beside them; traced once for all
     time, prefill = needs.time, joining.terms["attention"]
     fed_tokens = {
         "decode": (micro * fed, time),
@@ -198,9 +197,7 @@ def passes(
         "decode and prompts": (decoding * fed + together, time * mixes + prefill),
         "half a decode": (micro * fed / 2.0, time / 2.0),
     }
-    rows, besides = (jnp.stack(x) for x in zip(*fed_tokens.values(), strict=True))
-    costs = jax.vmap(partial(pass_terms.through_layers, ctx))(rows, besides)
-    layers = {name: trees.take(costs, i) for i, name in enumerate(fed_tokens)}
+    layers = layer_costs(ctx, fed_tokens)
     verified, unmixed = layers["decode"], layers["decode without a pipeline"]
     own = Passes(
         decode=add(verified, decode_needs(ctx, group, needs, verified)).scaled(
@@ -216,6 +213,16 @@ def passes(
     if ctx.draft is None:
         return own
     return _with_draft(ctx, own, passes(ctx.draft, group, context, fresh, cached, chunks, together))
+
+
+def layer_costs(ctx: Context, passes: dict[str, tuple[Array, Array]]) -> dict[str, Cost]:
+    """Seconds in the layers of several passes, traced once.
+
+    ``passes``: tokens of each, and seconds of attention and launches that go on beside them.
+    """
+    rows, besides = (jnp.stack(x) for x in zip(*passes.values(), strict=True))
+    costs = jax.vmap(partial(pass_terms.through_layers, ctx))(rows, besides)
+    return {name: trees.take(costs, i) for i, name in enumerate(passes)}
 
 
 def _with_draft(ctx: Context, own: Passes, small: Passes) -> Passes:
