@@ -58,18 +58,30 @@ def fetch(ctx: Context, work: ServingWorkload, cached: Array, prefill: Array) ->
     return pipelining.exposed_time(near + far, prefill, layers)
 
 
-class Loop(NamedTuple):
-    """A closed loop: requests that run, in an instance and a group, and how they share passes.
+class Flight(NamedTuple):
+    """Requests in flight of a closed loop.
 
-    ``passes``: its passes; ``together``: mean prompts in a pass that has any; ``step``: seconds of
-    a pass that only decodes; ``admission``: seconds from an arrival to the first pass that can feed
-    it; ``ends``: seconds that start and end of a benchmark add to it.
+    ``running``: those that run in an instance, b of them (``group``) in an attention group;
+    ``later``: O - 1, output tokens after the first; ``period``: D, decode passes of a request.
     """
 
     lengths: RequestTokens
     capacity: memory.Capacity
     running: Array
     group: Array
+    later: Array
+    period: Array
+
+
+class Loop(NamedTuple):
+    """A closed loop: its requests, and how they share passes.
+
+    ``passes``: its passes; ``together``: mean prompts in a pass that has any; ``step``: seconds of
+    a pass that only decodes; ``admission``: seconds from an arrival to the first pass that can feed
+    it; ``ends``: seconds that start and end of a benchmark add to it.
+    """
+
+    flight: Flight
     prompt: interference.OtherPrompts
     passes: Passes
     together: Array
@@ -81,63 +93,119 @@ class Loop(NamedTuple):
 def closed_loop(ctx: Context, work: ServingWorkload) -> ServerEstimate:
     """TTFT, TPOT and throughput with ``work.batch`` requests in flight in an instance.
 
-    Each of b running requests shares passes with the prompt of every other one once: with m of
-    them before its first token, for which it waits w decode passes of t seconds (``interference``),
-    with the rest after it. TTFT_0 = P + w t + m g and the time before its first pass, TPOT = t +
-    (b - 1 - m) g / (O - 1). P: seconds of its prompt alone; g: what another's prompt adds to
-    passes; O: its output tokens. A pass has no more prompts than its token budget allows.
-    """
-    lengths = isl, osl, prefix, fresh = RequestTokens.of(ctx, work)
-    plan, engine, equal = ctx.plan, ctx.engine, work.fixed > 0.5
-    prefill_first, fed, tokens = engine.prefill_first > 0.5, 1.0 + plan.drafts, pass_yield(ctx)
-    # above 0, so that TPOT is defined for an output of one token
-    later = jnp.maximum(osl - 1.0, 1e-3)
-    flight = work.batch / plan.attention_dp
-    capacity = memory.capacity(ctx, isl, osl, work.common * prefix, flight)
-    run = running(
-        jnp.maximum(work.batch, 1e-3), capacity.places, ctx.coefficients.admission_sharpness
-    )
-    group = jnp.maximum(run / plan.attention_dp, 1.0)
+        TTFT_0 = P + w t + m g + admission,   TPOT = t + (b - 1 - m) g / (O - 1)
 
-    usual = jnp.maximum(engine.budget, engine.whole * (fresh + group * fed))
-    budget = jnp.where(plan.chunk < UNBOUNDED, plan.chunk, usual)
-    load = group, fresh, later / tokens, budget
-    first = interference.before_decodes(*load, equal)
-    prompt = trees.where(prefill_first, first, interference.beside_decodes(*load, fed, equal))
+    Each of b running requests shares passes with the prompt of every other one once: with m of
+    them before its first token, for which it waits w decode passes of t seconds
+    (``other_prompts``), with the rest after it (``loop_waits``). P: seconds of its prompt alone; g:
+    what another's prompt adds to passes (``passes``); O: its output tokens. Others wait for memory
+    (``loop_estimate``).
+    """
+    equal, flight = work.fixed > 0.5, flight_of(ctx, work)
+    isl, osl, prefix, fresh = flight.lengths
+    prompt = other_prompts(ctx, flight, equal)
     together = jnp.minimum(1.0 + prompt.prompts_met, prompt.prompt_tokens / fresh)
     # lengths that are equal end together, and so do the waits for each other's prompts
-    period, busy = later / tokens, -jnp.expm1(-run / plan.attention_dp)
-    balanced = jnp.where(equal, 0.0, balance_steps(ctx, group / period, busy))
-    decoding = jnp.maximum(group * prompt.decoding * period / (period + balanced), 1.0)
-    cost = passes(ctx, decoding, isl + osl / 2.0, fresh, prefix, prompt.chunks, together * fresh)
-    decode_time, joining = cost.decode.time, cost.joining.time
-    step = decode_time * tokens
+    busy = -jnp.expm1(-flight.running / ctx.plan.attention_dp)
+    balance = balance_steps(ctx, flight.group / flight.period, busy)
+    balance = jnp.where(equal, 0.0, balance)
+    decoding = flight.group * prompt.decoding * flight.period / (flight.period + balance)
+    tokens = fresh, prefix, prompt.chunks, together * fresh
+    cost = passes(ctx, jnp.maximum(decoding, 1.0), isl + osl / 2.0, *tokens)
+    waits = loop_waits(ctx, flight, prompt, cost, together, equal)
+    disturbed = cost.decode.time + waits.others
+    loop = Loop(
+        flight=flight,
+        prompt=prompt,
+        passes=cost,
+        together=together,
+        step=cost.decode.time * pass_yield(ctx),
+        admission=waits.admission + balance * disturbed * pass_yield(ctx),
+        ends=benchmark_ends(ctx, work, flight, prompt) * cost.fixed,
+    )
+    factor = ctx.coefficients.decode_factor
+    decode = {**cost.decode.terms, "other prefills": waits.others}
+    decode = {name: x * factor for name, x in decode.items()}
+    return loop_estimate(ctx, work, loop, decode, factor * disturbed)
 
+
+def flight_of(ctx: Context, work: ServingWorkload) -> Flight:
+    """Requests that run of ``work.batch`` in flight, as many as memory has places for."""
+    lengths = isl, osl, prefix, _ = RequestTokens.of(ctx, work)
+    groups, sharpness = ctx.plan.attention_dp, ctx.coefficients.admission_sharpness
+    capacity = memory.capacity(ctx, isl, osl, work.common * prefix, work.batch / groups)
+    run = running(jnp.maximum(work.batch, 1e-3), capacity.places, sharpness)
+    # above 0, so that TPOT is defined for an output of one token
+    later = jnp.maximum(osl - 1.0, 1e-3)
+    group = jnp.maximum(run / groups, 1.0)
+    return Flight(lengths, capacity, run, group, later, later / pass_yield(ctx))
+
+
+def other_prompts(ctx: Context, flight: Flight, equal: Array) -> interference.OtherPrompts:
+    """Prompts of others that a request meets until its first token; ``equal``: all are alike.
+
+    A pass has no more prompts than its token budget allows.
+    """
+    engine, fresh, fed = ctx.engine, flight.lengths.fresh, 1.0 + ctx.plan.drafts
+    usual = jnp.maximum(engine.budget, engine.whole * (fresh + flight.group * fed))
+    budget = jnp.where(ctx.plan.chunk < UNBOUNDED, ctx.plan.chunk, usual)
+    load = flight.group, fresh, flight.period, budget
+    first = interference.before_decodes(*load, equal)
+    beside = interference.beside_decodes(*load, fed, equal)
+    return trees.where(engine.prefill_first > 0.5, first, beside)
+
+
+class LoopWaits(NamedTuple):
+    """Seconds: ``admission``, of an arrival until the first pass that can feed it; ``others``, what
+    the prompts of others add to each token after the first."""
+
+    admission: Array
+    others: Array
+
+
+def loop_waits(
+    ctx: Context,
+    flight: Flight,
+    prompt: interference.OtherPrompts,
+    cost: Passes,
+    together: Array,
+    equal: Array,
+) -> LoopWaits:
+    """Waits of a request for the pass that runs when it arrives, and for prompts of b - 1 others.
+
+    A pass that runs has prompts with a chance share = s (b - 1) / (D y), s the requests that decode
+    in it and y the prompts of a pass (``interference.admission_wait``). Of g (b - 1 - m) seconds of
+    others' prompts those of that pass come before the first token, the rest after it, in no more
+    than every pass.
+    """
+    prefill_first, joining = ctx.engine.prefill_first > 0.5, cost.joining.time
+    step = cost.decode.time * pass_yield(ctx)
     # equal requests before any decode arrive all at once, so that nobody waits for a decode pass
     waits = jnp.where(equal & prefill_first, 0.0, 1.0)
     # of a pipeline, passes of one stage each
-    phase, ahead = (waits * x / plan.pp for x in (engine.phase, admission_passes(ctx)))
-    share = jnp.minimum(prompt.decoding * (group - 1.0) * tokens / (later * together), 1.0)
+    phase, ahead = (waits * x / ctx.plan.pp for x in (ctx.engine.phase, admission_passes(ctx)))
+    share = prompt.decoding * (flight.group - 1.0) / (flight.period * together)
     until, in_prompts = interference.admission_wait(
-        group, share, step, together * joining, phase, ahead, equal
+        flight.group, jnp.minimum(share, 1.0), step, together * joining, phase, ahead, equal
     )
-    # seconds of others' prompts that a request meets: before its first token, and after it
-    prompts = jnp.maximum(group - 1.0 - prompt.prompts_met, 0.0) * joining
+    prompts = jnp.maximum(flight.group - 1.0 - prompt.prompts_met, 0.0) * joining
     early = jnp.minimum(in_prompts, prompts)
-    full = jnp.where(prefill_first, jnp.inf, joining * prompt.prompt_tokens / (fresh * tokens))
-    others = jnp.minimum((prompts - early) / later, full)
-    decode = {**cost.decode.terms, "other prefills": others}
-    decode = {name: x * ctx.coefficients.decode_factor for name, x in decode.items()}
-    tpot = ctx.coefficients.decode_factor * (decode_time + others)
+    every_pass = joining * prompt.prompt_tokens / (flight.lengths.fresh * pass_yield(ctx))
+    most = jnp.where(prefill_first, jnp.inf, every_pass)
+    return LoopWaits(
+        until - (in_prompts - early), jnp.minimum((prompts - early) / flight.later, most)
+    )
 
-    mixes = jnp.where(prefill_first, 0.0, 1.0)
-    waves = work.waves * jnp.maximum(work.batch / capacity.places, 1.0)
-    feeding = group * fresh / prompt.prompt_tokens * mixes
-    cycle = period + prompt.chunks * mixes
-    ends = interference.passes_beyond(waves, cycle, feeding, equal) * cost.fixed
-    admission = until - (in_prompts - early) + balanced * tpot * tokens
-    loop = Loop(lengths, capacity, run, group, prompt, cost, together, step, admission, ends)
-    return loop_estimate(ctx, work, loop, decode, tpot)
+
+def benchmark_ends(
+    ctx: Context, work: ServingWorkload, flight: Flight, prompt: interference.OtherPrompts
+) -> Array:
+    """Passes that start and end of a benchmark add to those of a loop that runs on."""
+    mixes = jnp.where(ctx.engine.prefill_first > 0.5, 0.0, 1.0)
+    waves = work.waves * jnp.maximum(work.batch / flight.capacity.places, 1.0)
+    feeding = flight.group * flight.lengths.fresh / prompt.prompt_tokens * mixes
+    cycle = flight.period + prompt.chunks * mixes
+    return interference.passes_beyond(waves, cycle, feeding, work.fixed > 0.5)
 
 
 def loop_estimate(
@@ -150,43 +218,45 @@ def loop_estimate(
     a benchmark (``interference.median_of_wave``), for what is left is nearly the same for all.
     """
     first = closed_ttft_terms(ctx, loop, work)
-    wave = first["first wave"] * work.batch / loop.running
-    unqueued, waits = total(first.values()), work.batch / loop.running - 1.0
-    first["queue"] = waits * (unqueued + (loop.lengths.osl - 1.0) * tpot)
+    wave = first["first wave"] * work.batch / loop.flight.running
+    unqueued, waits = total(first.values()), work.batch / loop.flight.running - 1.0
+    first["queue"] = waits * (unqueued + (loop.flight.lengths.osl - 1.0) * tpot)
     ttft = unqueued + first["queue"]
     requests = ServerLoad(
         batch=work.batch,
         in_memory=work.batch,
-        running=loop.running,
-        group=loop.group,
-        capacity=loop.capacity,
-        cached=memory.cache_bytes(ctx, loop.lengths.prefix),
+        running=loop.flight.running,
+        group=loop.flight.group,
+        capacity=loop.flight.capacity,
+        cached=memory.cache_bytes(ctx, loop.flight.lengths.prefix),
         ttft=ttft,
         ttft_median=ttft - wave + interference.median_of_wave(wave, work.waves),
         tpot=tpot,
         # a benchmark's first requests wait for each other, but its length counts both ends
         ends=jnp.where(work.waves < UNBOUNDED, loop.ends / work.waves - wave, 0.0),
-        limits={"requests": Limit(need=work.batch, capacity=loop.capacity.places)},
+        limits={"requests": Limit(need=work.batch, capacity=loop.flight.capacity.places)},
     )
-    return server_estimate(ctx, work, loop.lengths, loop.passes, requests, first, decode)
+    return server_estimate(ctx, work, loop.flight.lengths, loop.passes, requests, first, decode)
 
 
 def closed_ttft_terms(ctx: Context, loop: Loop, work: ServingWorkload) -> pass_terms.Terms:
     """Seconds until the first token by term, without the wait for memory."""
     prompt, joining = loop.prompt, loop.passes.joining.time
     own = loop.passes.alone.time
-    cached = memory.cache_bytes(ctx, loop.lengths.prefix)
+    cached = memory.cache_bytes(ctx, loop.flight.lengths.prefix)
     first, equal = ctx.engine.prefill_first > 0.5, work.fixed > 0.5
     decoding = jnp.where(first, 0.0, prompt.chunks * loop.step)
     # its own prompt goes through every stage, that of another one delays by its time in one
     longer = jnp.maximum(ctx.plan.pp * joining + decoding - own, 0.0)
-    wave = interference.first_wave(loop.group, joining + decoding / loop.together, work.waves)
+    wave = interference.first_wave(
+        loop.flight.group, joining + decoding / loop.together, work.waves
+    )
     terms = {
         **loop.passes.alone.terms,
         "fetch": fetch(ctx, work, cached, own),
         **ctx.coefficients.arrival_terms(ctx.engine, ctx.plan),
         "admission": loop.admission,
-        "beside decodes": jnp.where(first, 0.0, jnp.minimum(loop.group - 1.0, 1.0) * longer),
+        "beside decodes": jnp.where(first, 0.0, jnp.minimum(loop.flight.group - 1.0, 1.0) * longer),
         "other prefills": prompt.prompts_met * joining + prompt.waiting_passes * loop.step,
         "first wave": jnp.where((first & equal) | (work.waves >= UNBOUNDED), 0.0, wave),
     }
@@ -288,7 +358,11 @@ def open_ttft_terms(
     cost: Passes,
     cached: Array,
 ) -> pass_terms.Terms:
-    """Seconds until the first token by term; ``cached``: bytes on a chip of the cached prefix."""
+    """Seconds until the first token by term; ``cached``: bytes on a chip of the cached prefix.
+
+    A request's own passes and those queued before it have ``first_factor``, as all terms of a
+    closed loop have; waits that the laws of arrivals add are of steps with ``decode_factor``.
+    """
     step, busy = loaded.following, decoding_chance(loaded)
     # a busy server has queued passes before it sees an arrival, of a pipeline of one stage each
     admission = busy * admission_passes(ctx) / ctx.plan.pp
