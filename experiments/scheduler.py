@@ -156,8 +156,8 @@ def main(context: typer.Context, as_json: _report.Json = False) -> None:
     _report.show("TTFT / TPOT in s (over the replay), 10,240 in, 128 out", columns, rows)
     names = ("laws ttft", "laws tpot", "estimator ttft", "estimator tpot")
     factors = zip(*(
-        (ours / there for side in (x.rules, x.estimate)
-         for ours, there in zip(side[:2], x.replay[:2], strict=True)) for x in every
+        [ours / there for side in (x.rules, x.estimate)
+         for ours, there in zip(side[:2], x.replay[:2], strict=True)] for x in every
     ), strict=True)  # fmt: skip
     worst = {n: max(max(f, 1.0 / f) for f in fs) for n, fs in zip(names, factors, strict=True)}
     close = all(factor <= ALLOWED for factor in worst.values())
