@@ -27,7 +27,8 @@ from infer_jax.physics.chance import FAR, Spread, chance, limit_score, score, sh
 from infer_jax.planning.choice import USUAL_TTFT, Choice, PlanSpace, Requirements
 from infer_jax.planning.instances import PlannedServer, planned_server
 from infer_jax.planning.pool_pairs import Copies, PairDegrees, deployed_pools, joined_pools
-from infer_jax.specs import Architecture, Arrivals, ForwardPass, Hardware, outputs
+from infer_jax.specs import Architecture, Arrivals, ForwardPass, Hardware
+from infer_jax.specs.declared_outputs import class_outputs
 from infer_jax.typed_jax import trees
 
 # plans of one evaluation, so that one program serves any number of them; fewer, and fewer draws,
@@ -40,7 +41,11 @@ TIMED = {
 
 def intervals_of(estimate: Estimate, within: Within) -> Mapping[str, Sequence[float]]:
     """What 80 % of measured servers are in, ms, by name, of the times of an estimate."""
-    times = {x.name: float(getattr(estimate, x.name)) for x in outputs(type(estimate)) if x.banded}
+    times = {
+        x.name: float(getattr(estimate, x.name))
+        for x in class_outputs((type(estimate),))
+        if x.banded
+    }
     return measured_intervals(within, times)
 
 

@@ -17,7 +17,8 @@ from infer_jax.estimators.known_errors import gap_share
 from infer_jax.estimators.serving import ServerEstimate
 from infer_jax.planning.choice import Choice, PlanPool, Requirements, Side, undominated_plans
 from infer_jax.planning.layout import SLICE, Column, Layout
-from infer_jax.specs import Output, outputs
+from infer_jax.specs import Output
+from infer_jax.specs.declared_outputs import class_outputs
 
 ALIKE = 0.05  # share of batch and latency within which two ways to deal experts are one plan
 ROUNDING = 1.0 - 1e-6  # a number that is an integer except for rounding is not rounded up
@@ -176,7 +177,7 @@ def plan_outputs(
 ) -> dict[str, Any]:
     """What a ``Choice`` has of one row of an estimate: outputs, with ``more``, exceeded limits."""
     terms = {name: float(term[row]) for name, term in estimate.decode.terms.items()}
-    columns = {x: getattr(estimate, x.name) for x in outputs(type(estimate), view="plan")}
+    columns = {x: getattr(estimate, x.name) for x in class_outputs((type(estimate),), "plan")}
     others = {x: float(v[row]) for x, v in columns.items() if x.name not in ("ttft", "tpot")}
     limits = estimate.decode.limits
     memory, spare, arrivals = limits["memory"], float("inf"), limits.get("arrivals")

@@ -112,11 +112,12 @@ def outputs(*estimates: "Data | type[Data]", view: str | None = None) -> tuple[O
     >>> [x.json_key for x in outputs(Estimate)][:2]
     ['ttft_ms', 'tpot_ms']
     """
-    return _of_classes(tuple(x if isinstance(x, type) else type(x) for x in estimates), view)
+    return class_outputs(tuple(x if isinstance(x, type) else type(x) for x in estimates), view)
 
 
 @cache
-def _of_classes(classes: tuple["type[Data]", ...], view: str | None) -> tuple[Output, ...]:
+def class_outputs(classes: tuple["type[Data]", ...], view: str | None = None) -> tuple[Output, ...]:
+    """The outputs that classes of estimates declare (``outputs``), put together once."""
     named: dict[str, Output] = {}
     for field in (field for estimate in classes for field in dataclasses.fields(estimate)):
         declared = field.metadata.get("output")
