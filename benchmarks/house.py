@@ -64,14 +64,14 @@ PRIVATE = re.compile(r"\bjax\._src|\bfrom jaxlib import _|\bjaxlib\._")
 LIMITS = {
     "lines of code of the front": 9_599,
     "lines of code of the front without what stands apart": 6_858,
-    "lines of code of the package": 41_024,
-    "lines of code of the package without what stands apart": 34_505,
+    "lines of code of the package": 41_028,
+    "lines of code of the package without what stands apart": 34_509,
     "lines of code of kernels": 548,
     "lines of code of launch and measure": 790,
     "lines of code of chips": 2_065,
     "lines of code of fleets": 3_116,
-    "lines of the package": 72_024,
-    "lines of the package without what stands apart": 60_465,
+    "lines of the package": 72_031,
+    "lines of the package without what stands apart": 60_472,
     "files of the package": 415,
     "files of the package without what stands apart": 337,
     "lines of experiments": 11_464,
@@ -80,8 +80,8 @@ LIMITS = {
     "lines of tests without what stands apart": 25_922,
     "functions and classes with bare names": 13,
     "files that use private modules of JAX": 1,
-    "files that ij.plan runs through": 46,
-    "functions that ij.plan runs through": 200,
+    "files that ij.plan runs through": 45,
+    "functions that ij.plan runs through": 199,
 }
 PLAN = """
 import sys
