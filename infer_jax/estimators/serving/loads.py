@@ -106,7 +106,7 @@ def closed_loop(ctx: Context, work: ServingWorkload) -> ServerEstimate:
     prompt = other_prompts(ctx, flight, equal)
     together = jnp.minimum(1.0 + prompt.prompts_met, prompt.prompt_tokens / fresh)
     # lengths that are equal end together, and so do the waits for each other's prompts
-    busy = -jnp.expm1(-flight.running / ctx.plan.attention_dp)
+    busy = decoding_chance(flight.running / ctx.plan.attention_dp)
     balance = balance_steps(ctx, flight.group / flight.period, busy)
     balance = jnp.where(equal, 0.0, balance)
     decoding = flight.group * prompt.decoding * flight.period / (flight.period + balance)
@@ -333,7 +333,7 @@ def open_loop(ctx: Context, work: ServingWorkload, arrivals: Arrivals) -> Server
         batch=loaded.rate * groups * (ttft + (lengths.osl - 1.0) * tpot),
         in_memory=loaded.running * groups,
         running=loaded.running * groups,
-        group=loaded.decoding / decoding_chance(loaded),  # of the passes that have any
+        group=loaded.decoding / decoding_chance(loaded.decoding),  # of the passes that have any
         capacity=group.capacity,
         cached=cached,
         ttft=ttft,
@@ -346,9 +346,9 @@ def open_loop(ctx: Context, work: ServingWorkload, arrivals: Arrivals) -> Server
     return answer.replace(percentiles=percentiles)
 
 
-def decoding_chance(loaded: scheduling.MeanService) -> Array:
-    """Chance that anybody decodes, requests in flight taken as Poisson."""
-    return -jnp.expm1(-loaded.decoding)
+def decoding_chance(requests: Array) -> Array:
+    """Chance that any of a group's ``requests`` decodes, a Poisson number of that mean."""
+    return -jnp.expm1(-requests)
 
 
 def open_ttft_terms(
@@ -363,7 +363,7 @@ def open_ttft_terms(
     A request's own passes and those queued before it have ``first_factor``, as all terms of a
     closed loop have; waits that the laws of arrivals add are of steps with ``decode_factor``.
     """
-    step, busy = loaded.following, decoding_chance(loaded)
+    step, busy = loaded.following, decoding_chance(loaded.decoding)
     # a busy server has queued passes before it sees an arrival, of a pipeline of one stage each
     admission = busy * admission_passes(ctx) / ctx.plan.pp
     admission = admission + balance_steps(ctx, loaded.rate * step, busy)

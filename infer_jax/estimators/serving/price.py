@@ -101,14 +101,14 @@ def price(law: PassLaw, batch: PassBatch) -> Cost:
     needs = attention_and_launch(ctx, batch.decoding, mean, gaps)
     verified = law.through_layers(fed) if law.drafting else None
     decode = decode_needs(ctx, batch.decoding, needs, verified)
-    eager = jnp.where(rows > graph_tokens(ctx), 1.0, 0.0)
+    eager, beside = jnp.where(rows > graph_tokens(ctx), 1.0, 0.0), jnp.where(decodes, 1.0, 0.0)
     prefill = add(
-        prompt_needs(ctx, prompts, gaps, eager, jnp.where(decodes, 1.0, 0.0)),
+        prompt_needs(ctx, prompts, gaps, eager, beside),
         pass_terms.prompt_head(ctx, prompts.number),
     )
     cost = add(
         law.through_layers(rows),
-        decode.scaled(jnp.where(decodes, 1.0, 0.0)),
+        decode.scaled(beside),
         prefill.scaled(jnp.where(batch.new > 0.0, 1.0, 0.0)),
     )
     cost = cost.scaled(jnp.where(decodes, coef.decode_factor, coef.first_factor))
